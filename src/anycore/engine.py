@@ -1,0 +1,230 @@
+"""The embedding engine: ids in, activations out; gradients in, tables updated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycore.batch import named_inputs, read_batch
+from anycore.config import EmbeddingConfig, Mode
+from anycore.errors import CallOrderError, ConfigError, InputError
+from anycore.gradients import read_gradients, read_learning_rates
+from anycore.kernels.parallel import available_threads, workers
+from anycore.layout import Entry, entries_of
+from anycore.plan import Activation, Plan
+from anycore.schedule import Schedule, Step
+from anycore.sharding import Sharding
+from anycore.sorted_ids import sort_ids
+from anycore.table import Table
+from anycore.tables import Tables
+
+MODES = {
+    "inference": Mode.INFERENCE,
+    "train": Mode.TRAINING,
+    "training": Mode.TRAINING,
+    "backward_pass_only": Mode.BACKWARD_PASS_ONLY,
+}
+"""`mode_override` → mode; None and 'unspecified' mean the config's."""
+
+
+class EmbeddingEngine:
+    """The tables of a config and the steps that look them up and train them.
+
+    A step is `enqueue`, `receive_activations` and, in training, `send_gradients`, each once on every core. All methods
+    may be called from several threads; a call that needs another one waits for it up to `timeout` seconds.
+
+    `seed` and a table's name determine its starting values. `num_threads` defaults to ANYCORE_NUM_THREADS or to the
+    processors that the process may use; it never changes a result.
+    """
+
+    def __init__(
+        self, config: EmbeddingConfig, *, seed: int = 0, num_threads: int | None = None, timeout: float = 60.0
+    ) -> None:
+        if num_threads is not None and num_threads < 1:
+            raise ConfigError(f"num_threads must be at least 1, got {num_threads}")
+        self.config = config
+        self._plan = Plan(config)
+        self._workers = workers(num_threads or available_threads())
+        self._tables = Tables(self._plan, seed, self._workers)
+        pipelined = config.pipeline_execution_with_tensor_core
+        self._schedule = Schedule(config.num_tensor_cores, pipelined=pipelined, timeout=timeout)
+        self._keeps_gradients = pipelined or config.num_tensor_cores > 1
+        self._entries = lru_cache(maxsize=16)(self._entries_of)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """Name, table and shape of each activation, in the order of `receive_activations`."""
+        return self._plan.activations
+
+    def enqueue(
+        self,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        *,
+        combiners: Sequence[str] = (),
+        table_ids: Sequence[int] | None = None,
+        max_sequence_lengths: Sequence[int] = (),
+        num_features: Sequence[int] = (),
+        core: int = 0,
+        mode: str | None = None,
+    ) -> None:
+        """Queues the ids of one step of one core; nothing of `inputs` is kept.
+
+        `inputs` holds one array, `Dense`, `Sparse` or `Ragged` per feature (in table mode: per table, or per entry of
+        `table_ids`), in order or by name. `combiners` ('sum', 'mean', 'sqrtn') has one value per table or per input;
+        empty means the tables' own. `mode` is 'training', 'inference', 'backward_pass_only', or None for the config's.
+
+        Raises: InputError that names the feature, the position and the value; then nothing is queued.
+        Source: the EnqueueTPUEmbedding… ops, TensorFlow 2.21.
+        """
+        self._check_core("enqueue", core)
+        entries = self._entries(
+            None if table_ids is None else tuple(table_ids),
+            tuple(combiners),
+            tuple(max_sequence_lengths),
+            tuple(num_features),
+        )
+        step_mode = self._mode(mode)
+        batch = read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
+        with self._schedule.lock:
+            step = self._schedule.enqueue(core, batch, step_mode)
+        if step.trains and step.is_enqueued:
+            self._sort(step)
+
+    def receive_activations(self, core: int = 0) -> list[NDArray[np.float32]]:
+        """Returns the activations of the core's next step, one array per feature (in table mode: per table).
+
+        Each is float32 of input_shape + [dimension] (in table mode [batch_size · num_features, dimension]), the caller's.
+
+        Raises: CallOrderError when an earlier call is missing and does not come in time.
+        Source: `RecvTPUEmbeddingActivations`, TensorFlow 2.21.
+        """
+        self._check_core("receive_activations", core)
+        with self._schedule.lock:
+            step = self._schedule.next_to_receive(core)
+            if step.mode == Mode.BACKWARD_PASS_ONLY:
+                raise CallOrderError(
+                    f"receive_activations(core={core}): step {step.number} has mode BACKWARD_PASS_ONLY and no "
+                    "activations; call send_gradients"
+                )
+            if not step.trains:
+                self._apply_updates(drain=True)
+            activations = self._tables.look_up(step.batches[core])
+            self._schedule.mark_received(core, step)
+            self._apply_updates()
+        return activations
+
+    def send_gradients(
+        self, gradients: Sequence[Any] | Mapping[str, Any], learning_rates: Sequence[Any] = (), core: int = 0
+    ) -> None:
+        """Updates the tables with the gradients of the core's activations, once all cores have sent theirs.
+
+        `gradients` holds one float32 array per activation, of its shape, in order or by name; None means zeros, which is
+        not the same as no update. `learning_rates` holds one scalar per dynamic tag. Gradients of equal ids are summed
+        over features, samples and cores, and never averaged. With pipelining the update follows the next step's
+        activations.
+
+        Raises: InputError for a wrong count, shape or rate; CallOrderError when no step waits for gradients. Then
+        nothing has changed, and the call may be repeated.
+        Source: `SendTPUEmbeddingGradients`, TensorFlow 2.21.
+        """
+        self._check_core("send_gradients", core)
+        rates = read_learning_rates(self._plan, learning_rates)
+        checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
+        with self._schedule.lock:
+            step = self._schedule.next_to_send(core)
+            if step.learning_rates not in (None, rates):
+                raise InputError(
+                    f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
+                    f"{step.learning_rates}, got {rates}"
+                )
+            self._schedule.mark_sent(core, step, checked, rates)
+            self._apply_updates()
+
+    def load(
+        self, table: str | int, state_variables: Mapping[str, Any], *, num_shards: int = 1, shard_id: int = 0
+    ) -> None:
+        """Overwrites state variables of a table, or of one shard of it; those that are not named stay as they are.
+
+        `state_variables` maps `parameters` and slot names to float32 [rows of the shard, dimension].
+
+        Raises: InputError for an unknown table or variable, a wrong shape or shard; then nothing has changed.
+        """
+        self.load_tables({table: state_variables}, num_shards=num_shards, shard_id=shard_id)
+
+    def load_tables(self, tables: Mapping[Any, Mapping[str, Any]], *, num_shards: int = 1, shard_id: int = 0) -> None:
+        """Does as `load` for several tables, all or none: `tables` maps names to state variables."""
+        loads = []
+        for table, state_variables in tables.items():
+            chosen, rows = self._find(table, num_shards, shard_id)
+            count = len(range(*rows.indices(chosen.config.vocabulary_size)))
+            loads.append((chosen, rows, chosen.checked(state_variables, count)))
+        with self._schedule.lock:
+            self._apply_updates(drain=True)
+            for chosen, rows, arrays in loads:
+                for name, array in arrays.items():
+                    chosen.view(name)[rows] = array
+
+    def retrieve(self, table: str | int, *, num_shards: int = 1, shard_id: int = 0) -> dict[str, NDArray[np.float32]]:
+        """Returns copies of a table's state variables by name, or of one shard's, float32 [rows, dimension].
+
+        An update that pipelining holds back is applied first, so that nothing sent is missing.
+
+        Raises: InputError for an unknown table or shard.
+        """
+        chosen, rows = self._find(table, num_shards, shard_id)
+        with self._schedule.lock:
+            self._apply_updates(drain=True)
+            return {name: chosen.view(name)[rows].copy() for name in chosen.state_variables}
+
+    def _apply_updates(self, *, drain: bool = False) -> None:
+        for step in self._schedule.due(drain=drain):
+            self._sort(step)
+            self._tables.update(step.sorted_ids, step.gradients, step.learning_rates or ())
+
+    def _sort(self, step: Step) -> None:
+        with step.sorting:
+            if step.sorted_ids is None:
+                step.sorted_ids = sort_ids(self._plan, self._tables.descriptors, step.batches, self._workers)
+
+    def _find(self, table: str | int, num_shards: int, shard_id: int) -> tuple[Table, slice]:
+        names = [config.name for config in self.config.tables]
+        index = names.index(table) if table in names else table
+        if not isinstance(index, int) or not 0 <= index < len(names):
+            raise InputError(f"there is no table {table!r}, the tables are {names}")
+        chosen = self._tables[index]
+        sharding = Sharding(
+            chosen.config.name, chosen.config.vocabulary_size, num_shards, self.config.sharding_strategy
+        )
+        return chosen, sharding.ids_of_shard(shard_id)
+
+    def _mode(self, mode: str | None) -> Mode:
+        if mode is None or mode == "unspecified":
+            return self.config.mode
+        if mode not in MODES:
+            raise InputError(f"Unsupported value {mode!r} specified for mode_override, use one of {', '.join(MODES)}")
+        if not self.config.trains and MODES[mode] != Mode.INFERENCE:
+            raise InputError(
+                f"mode_override {mode!r} needs a config that trains, this one has mode INFERENCE "
+                "(TPUEmbeddingConfiguration.mode)"
+            )
+        return MODES[mode]
+
+    def _check_core(self, call: str, core: int) -> None:
+        if not 0 <= core < self.config.num_tensor_cores:
+            raise InputError(
+                f"{call}: core must be in [0, {self.config.num_tensor_cores}), got {core} "
+                "(TPUEmbeddingConfiguration.num_tensor_cores)"
+            )
+
+    def _entries_of(
+        self,
+        table_ids: tuple[int, ...] | None,
+        combiners: tuple[str, ...],
+        max_sequence_lengths: tuple[int, ...],
+        num_features: tuple[int, ...],
+    ) -> tuple[Entry, ...]:
+        return entries_of(self._plan, table_ids, combiners, max_sequence_lengths, num_features)

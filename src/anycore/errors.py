@@ -1,0 +1,27 @@
+"""The errors that anycore raises.
+
+AnycoreError
+├── ConfigError      a configuration cannot be used           (also a ValueError)
+├── InputError       the arguments of one call cannot be used (also a ValueError)
+└── CallOrderError   a call came before one that it needs     (also a RuntimeError)
+
+A call that raises one of them has changed nothing.
+"""
+
+from __future__ import annotations
+
+
+class AnycoreError(Exception):
+    """Base of every error that anycore raises on purpose."""
+
+
+class ConfigError(AnycoreError, ValueError):
+    """A configuration is empty, malformed or inconsistent; the text names the table or feature and the proto field."""
+
+
+class InputError(AnycoreError, ValueError):
+    """An argument of a call is refused; the text names the feature or table, the position and the value."""
+
+
+class CallOrderError(AnycoreError, RuntimeError):
+    """A call came out of order, or waited in vain for another one; the text names the call that is missing."""

@@ -1,0 +1,108 @@
+"""Threads for kernels: each calls the same kernel, and the kernels share tasks out by an atomic counter.
+
+Which thread does a task never shows in a result, so any number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from anycore.errors import ConfigError
+
+_VARIABLE = "ANYCORE_NUM_THREADS"
+
+
+def available_threads() -> int:
+    """Returns ANYCORE_NUM_THREADS, or else the number of processors that this process may use.
+
+    Raises: ConfigError when the variable is not a positive integer.
+    """
+    text = os.environ.get(_VARIABLE)
+    if text is not None:
+        if not text.isdecimal() or int(text) < 1:
+            raise ConfigError(f"{_VARIABLE} must be a positive integer, got {text!r}")
+        return int(text)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """The calling thread and `num_threads - 1` threads that wait for kernels."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self._lock = threading.Lock()
+        self._finished: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._inboxes: list[SimpleQueue[Callable[[], None]]] = [SimpleQueue() for _ in range(num_threads - 1)]
+        for inbox in self._inboxes:
+            threading.Thread(target=self._serve, args=(inbox,), name="anycore-worker", daemon=True).start()
+
+    def run(self, kernel: Callable[..., Any], *arguments: Any, parallel: bool = True) -> None:
+        """Calls kernel(counter, *arguments) in every thread and returns when all are done.
+
+        With `parallel` False, or while another thread runs its kernel here, only the calling thread works: waking the
+        others would cost more than a small kernel, and waiting for them more than it gains.
+        """
+        counter = np.zeros(1, np.int64)
+        if not (parallel and self._inboxes and self._lock.acquire(blocking=False)):
+            kernel(counter, *arguments)
+            return
+        try:
+            for inbox in self._inboxes:
+                inbox.put(lambda: kernel(counter, *arguments))
+            try:
+                kernel(counter, *arguments)
+            finally:
+                # Every thread must leave the arrays before the caller may free them.
+                failures = [self._finished.get() for _ in self._inboxes]
+        finally:
+            self._lock.release()
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    def run_jobs(self, jobs: Iterable[Callable[[], None]]) -> None:
+        """Calls every job once, each in one of the threads, and returns when all are done."""
+        remaining = iter(jobs)
+        lock = threading.Lock()
+
+        def drain(counter: object) -> None:
+            while True:
+                with lock:
+                    job = next(remaining, None)
+                if job is None:
+                    return
+                job()
+
+        self.run(drain)
+
+    def _serve(self, inbox: SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            job = inbox.get()
+            failure: BaseException | None = None
+            try:
+                job()
+            except BaseException as error:  # the caller's to raise, whatever it is
+                failure = error
+            # Let go of the arrays before the caller goes on.
+            del job
+            self._finished.put(failure)
+
+
+@lru_cache(maxsize=None)
+def workers(num_threads: int) -> Workers:
+    """Returns the process's workers for that number of threads; engines share them."""
+    return Workers(num_threads)
+
+
+if hasattr(os, "register_at_fork"):
+    # A child process has none of its parent's threads.
+    os.register_at_fork(after_in_child=workers.cache_clear)

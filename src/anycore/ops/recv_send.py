@@ -1,0 +1,39 @@
+"""The operations of the dense part: activations out, gradients in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycore.errors import InputError
+from anycore.ops.system import engine_of
+
+
+def recv_tpu_embedding_activations(num_outputs: int, config: Any, *, core: int = 0) -> list[NDArray[np.float32]]:
+    """Returns the activations of the core's next step, one float32 array per feature (in table mode: per table).
+
+    Raises: InputError when `num_outputs` is another count; CallOrderError when the enqueue is missing.
+    """
+    engine = engine_of(config, "recv_tpu_embedding_activations")
+    if num_outputs != len(engine.activations):
+        raise InputError(
+            f"recv_tpu_embedding_activations: num_outputs must be {len(engine.activations)}, got {num_outputs}"
+        )
+    return engine.receive_activations(core)
+
+
+def send_tpu_embedding_gradients(
+    inputs: Sequence[Any], learning_rates: Sequence[Any], config: Any, *, core: int = 0
+) -> None:
+    """Updates the tables with `inputs`, the gradients of the core's activations, once all cores have sent theirs.
+
+    `inputs` has the count, order and shapes of the activations; `learning_rates` one float32 scalar per dynamic tag, in
+    tag order, and is empty when all rates are constant.
+
+    Raises: InputError for every mismatch; CallOrderError when no step waits for gradients. Then nothing has changed.
+    Source: `SendTPUEmbeddingGradients`, TensorFlow 2.21.
+    """
+    engine_of(config, "send_tpu_embedding_gradients").send_gradients(inputs, learning_rates, core)

@@ -1,0 +1,83 @@
+"""The one embedding system of this process, as a TPU has one, and the operations that set it up."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anycore.config import EmbeddingConfig, parse
+from anycore.engine import EmbeddingEngine
+from anycore.errors import CallOrderError, ConfigError
+
+
+@dataclass(frozen=True)
+class _System:
+    message: Any
+    serialized: bytes
+    engine: EmbeddingEngine
+
+
+_current: _System | None = None
+_lock = threading.Lock()
+
+
+def configure_tpu_embedding(
+    config: Any, *, seed: int = 0, num_threads: int | None = None, timeout: float = 60.0
+) -> None:
+    """Makes the process's embedding system of a serialized TPUEmbeddingConfiguration, in place of the present one.
+
+    The keywords are those of EmbeddingEngine. Raises: ConfigError; then the present system stays.
+    """
+    global _current
+    message = parse(config)
+    engine = EmbeddingEngine(EmbeddingConfig.from_proto(message), seed=seed, num_threads=num_threads, timeout=timeout)
+    with _lock:
+        _current = _System(message, message.SerializeToString(), engine)
+
+
+def is_tpu_embedding_initialized(config: Any = "") -> np.bool_:
+    """Returns whether a system is configured and, unless `config` is empty, has that config."""
+    system = _current
+    return np.bool_(system is not None and (_is_empty(config) or _matches(system, config)))
+
+
+def shutdown_tpu_system() -> np.bool_:
+    """Forgets the system and frees its tables; returns whether there was one."""
+    global _current
+    with _lock:
+        was, _current = _current, None
+    return np.bool_(was is not None)
+
+
+def engine_of(config: Any, op: str, *, config_may_be_empty: bool = False) -> EmbeddingEngine:
+    """Returns the engine that `op` acts on.
+
+    Raises: CallOrderError when nothing is configured; ConfigError when `config` is another one.
+    """
+    system = _current
+    if system is None:
+        raise CallOrderError(
+            f"{op}: the embedding system is not configured; call configure_tpu_embedding(config) first"
+        )
+    if _is_empty(config) and config_may_be_empty:
+        return system.engine
+    if not _matches(system, config):
+        raise ConfigError(f"{op}: config is not the one that the embedding system was configured with")
+    return system.engine
+
+
+def _is_empty(config: Any) -> bool:
+    return isinstance(config, (bytes, str)) and not config
+
+
+def _matches(system: _System, config: Any) -> bool:
+    # Every step passes the config; equal bytes need no parsing.
+    return config == system.serialized or bool(parse(config) == system.message)
+
+
+def text(value: str | bytes) -> str:
+    """Returns a string attribute as str; TensorFlow's front ends pass bytes."""
+    return value.decode() if isinstance(value, bytes) else value

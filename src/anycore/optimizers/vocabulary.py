@@ -1,0 +1,41 @@
+"""The words a rule is written in, with their NumPy meaning.
+
+A rule imports these names and nothing else. `kernels.bind` rebinds them for another backend by copying the rule
+with other globals, so every word here needs a counterpart there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ONE", "TWO", "ZERO", "absolute", "maximum", "minimum", "power", "sign", "sqrt", "where"]
+
+# Named, because one numeric literal in a rule makes Numba compute all of it in float64.
+ZERO: Any = np.float32(0)
+ONE: Any = np.float32(1)
+TWO: Any = np.float32(2)
+
+sqrt: Any = np.sqrt
+absolute: Any = np.absolute
+sign: Any = np.sign
+where: Any = np.where
+minimum: Any = np.minimum
+maximum: Any = np.maximum
+
+_HALF = np.float32(0.5)
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """base ** exponent; the exponents ½, -½ and 1 are a square root, its reciprocal and the base itself.
+
+    `exponent` is a compiled-in number (see `optimizer.compiled`), so every backend takes the same branch.
+    """
+    if exponent == _HALF:
+        return sqrt(base)
+    if exponent == -_HALF:
+        return ONE / sqrt(base)
+    if exponent == ONE:
+        return base
+    return base**exponent

@@ -1,0 +1,178 @@
+"""The order of calls: which step a call belongs to, when it must wait, and when an update is due.
+
+A step is one enqueue, one receive and, in training, one send on every core. On a TPU a call out of order hangs; here it
+waits for the missing call of another thread up to a timeout, then raises. Nothing here touches a table.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from anycore.config import Mode
+from anycore.errors import CallOrderError, InputError
+
+
+@dataclass
+class Step:
+    """One step of the whole system; its lists have one place a core."""
+
+    number: int
+    mode: Mode
+    batches: list[Any]
+    gradients: list[Any]
+    learning_rates: tuple[float, ...] | None = None
+    received: set[int] = field(default_factory=set)
+    sorted_ids: Any = None
+    """The ids of all cores by row; `sorting` guards the work of making it."""
+    sorting: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_enqueued(self) -> bool:
+        """True when every core has enqueued its batch."""
+        return all(batch is not None for batch in self.batches)
+
+    @property
+    def trains(self) -> bool:
+        """True when gradients must follow."""
+        return self.mode != Mode.INFERENCE
+
+    @property
+    def is_sent(self) -> bool:
+        """True when every core has sent its gradients."""
+        return all(gradients is not None for gradients in self.gradients)
+
+    @property
+    def is_received(self) -> bool:
+        """True when every core has received its activations."""
+        return len(self.received) == len(self.batches)
+
+
+class Schedule:
+    """The steps under way. Every method expects the caller to hold `lock`; waiting gives it up meanwhile.
+
+    Source: `pipeline_execution_with_tensor_core`, tpu_embedding_configuration.proto: without it a forward pass sees every
+    earlier update; with it, in training, every earlier one but the last.
+    """
+
+    def __init__(self, num_cores: int, *, pipelined: bool, timeout: float) -> None:
+        self.lock = threading.Condition()
+        self._num_cores = num_cores
+        self._pipelined = pipelined
+        self._timeout = timeout
+        self._steps: dict[int, Step] = {}
+        self._next_enqueue = [0] * num_cores
+        self._next_receive = [0] * num_cores
+
+    def enqueue(self, core: int, batch: Any, mode: Mode) -> Step:
+        """Returns the step that the core's batch joins. Raises: InputError when other cores are in another mode."""
+        number = self._next_enqueue[core]
+        step = self._steps.get(number)
+        if step is None:
+            step = Step(number, mode, [None] * self._num_cores, [None] * self._num_cores)
+        if step.mode != mode:
+            raise InputError(
+                f"core {core}: step {number} must be enqueued with mode {step.mode.name} as on the other cores, "
+                f"got {mode.name} (mode_override)"
+            )
+        step.batches[core] = batch
+        self._steps[number] = step
+        self._next_enqueue[core] += 1
+        self.lock.notify_all()
+        return step
+
+    def next_to_receive(self, core: int) -> Step:
+        """Returns the step whose activations the core gets next, once it is enqueued and earlier updates allow it.
+
+        Raises: CallOrderError when the missing call does not come in time.
+        """
+        number = self._next_receive[core]
+        self._wait(
+            lambda: self._next_enqueue[core] > number,
+            lambda: (
+                f"receive_activations(core={core}): step {number} was never enqueued; call enqueue(core={core}) first"
+            ),
+        )
+        step = self._steps[number]
+        self._wait(
+            lambda: self._missing_before(step) is None,
+            lambda: f"receive_activations(core={core}): step {number} needs {self._missing_before(step)}",
+        )
+        return step
+
+    def next_to_send(self, core: int) -> Step:
+        """Returns the step whose gradients the core must send next.
+
+        Raises: CallOrderError when no received training step waits for gradients of this core.
+        """
+        for step in self._training_steps():
+            if step.gradients[core] is None and step.batches[core] is not None:
+                if core in step.received or step.mode == Mode.BACKWARD_PASS_ONLY:
+                    return step
+                break
+        raise CallOrderError(
+            f"send_gradients(core={core}): no training step waits for gradients; "
+            f"call enqueue(core={core}) in training mode and receive_activations(core={core}) first"
+        )
+
+    def mark_received(self, core: int, step: Step) -> None:
+        """Notes that the core has the step's activations."""
+        step.received.add(core)
+        self._next_receive[core] += 1
+        if step.is_received and not step.trains:
+            del self._steps[step.number]
+        self.lock.notify_all()
+
+    def mark_sent(self, core: int, step: Step, gradients: Any, learning_rates: tuple[float, ...]) -> None:
+        """Notes the core's gradients; the step keeps them until it is applied."""
+        step.gradients[core] = gradients
+        step.learning_rates = learning_rates
+        if step.mode == Mode.BACKWARD_PASS_ONLY:
+            self._next_receive[core] = step.number + 1
+        self.lock.notify_all()
+
+    def due(self, *, drain: bool = False) -> Iterator[Step]:
+        """Yields, oldest first, each step whose update must happen now; it counts as applied when the next is asked for.
+
+        With `drain` a pipelined update no longer waits for the next step's activations.
+        """
+        for step in list(self._training_steps()):
+            if not step.is_sent or (not drain and self._is_held(step)):
+                return
+            yield step
+            del self._steps[step.number]
+            self.lock.notify_all()
+
+    def _is_held(self, step: Step) -> bool:
+        if not self._pipelined or step.mode != Mode.TRAINING:
+            return False
+        following = next((later for later in self._training_steps() if later.number > step.number), None)
+        return following is None or not following.is_received
+
+    def _training_steps(self) -> Iterator[Step]:
+        return (step for _, step in sorted(self._steps.items()) if step.trains)
+
+    def _missing_before(self, step: Step) -> str | None:
+        """Returns what must come before the step's forward pass, or None."""
+        earlier = [other for other in self._training_steps() if other.number < step.number]
+        stale = self._pipelined and step.mode == Mode.TRAINING
+        for other in earlier[:-1] if stale else earlier:
+            for core in range(self._num_cores):
+                if other.gradients[core] is None:
+                    return f"the gradients of step {other.number}; call send_gradients(core={core}) first"
+        if stale and len(earlier) > 1:
+            late = next(core for core in range(self._num_cores) if core not in earlier[-1].received)
+            return f"the update of step {earlier[-2].number}; call receive_activations(core={late}) first"
+        return None
+
+    def _wait(self, ready: Callable[[], bool], problem: Callable[[], str]) -> None:
+        deadline = time.monotonic() + self._timeout
+        while not ready():
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not self.lock.wait(remaining):
+                if ready():
+                    return
+                raise CallOrderError(f"{problem()} (waited {self._timeout:g} s)")

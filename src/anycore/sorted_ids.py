@@ -1,0 +1,85 @@
+"""The ids of a step by row: each distinct row of each table, and which samples of which cores looked it up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycore.arrays import address
+from anycore.batch import IdBatch
+from anycore.kernels.parallel import Workers
+from anycore.kernels.sort import sort_rows
+from anycore.plan import Plan
+
+_SMALL_STEP = 1 << 12
+
+
+@dataclass(frozen=True)
+class SortedIds:
+    """Row-major order of the ids of all cores; arrays as `kernels.sort.sort_rows` lays them out."""
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    samples: NDArray[np.int32]
+    gains: NDArray[np.float32]
+    weighted: NDArray[np.bool_]
+    firsts: NDArray[np.int64]
+    """int64[T]: place of each table's first distinct row in `rows` and `starts`."""
+    distinct: NDArray[np.int64]
+    """int64[T]: number of distinct rows of each table."""
+
+    @classmethod
+    def empty(cls, num_tables: int) -> SortedIds:
+        """Returns the order of no ids at all."""
+        none = np.zeros(num_tables, np.int64)
+        return cls(
+            rows=none,
+            starts=none,
+            samples=np.empty(0, np.int32),
+            gains=np.empty(0, np.float32),
+            weighted=np.zeros(num_tables, np.bool_),
+            firsts=none,
+            distinct=none,
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """True when one thread is done before others would wake."""
+        return len(self.samples) < _SMALL_STEP
+
+
+def sort_ids(plan: Plan, tables: NDArray[np.int64], batches: Sequence[IdBatch], workers: Workers) -> SortedIds:
+    """Returns the ids of one step, the batches of all cores in core order, sorted by row."""
+    table_splits = np.array([batch.splits[plan.sample_offsets] for batch in batches])
+    id_offsets = table_splits.sum(axis=0)
+    count, num_tables = int(id_offsets[-1]), len(tables)
+    weighted = np.array([batch.weighted for batch in batches])
+    any_weighted = weighted.any(axis=0)
+    sorted_ids = SortedIds(
+        rows=np.empty(count + num_tables, np.int64),
+        starts=np.empty(count + num_tables, np.int64),
+        samples=np.empty(count, np.int32),
+        gains=np.empty(count if any_weighted.any() else 0, np.float32),
+        weighted=any_weighted,
+        firsts=id_offsets[:-1] + np.arange(num_tables),
+        distinct=np.empty(num_tables, np.int64),
+    )
+    cores = np.array([[address(batch.splits), address(batch.ids), address(batch.gains)] for batch in batches])
+    workers.run(
+        sort_rows,
+        tables,
+        plan.sample_offsets,
+        cores,
+        weighted,
+        id_offsets,
+        sorted_ids.samples,
+        sorted_ids.gains,
+        sorted_ids.rows,
+        sorted_ids.starts,
+        sorted_ids.distinct,
+        parallel=not sorted_ids.is_small,
+    )
+    return sorted_ids

@@ -1,0 +1,87 @@
+"""One table in memory: its parameters and slots, row by row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycore.arrays import address, as_floats
+from anycore.config import TableConfig
+from anycore.errors import ConfigError, InputError
+
+_LINE_FLOATS = 16
+"""Floats of a cache line."""
+_MOST_PADDING = 1.1
+_FILL_ROWS = 1 << 14
+
+
+class Table:
+    """The records [parameters | slot | …] of one table; owner of their memory.
+
+    A record starts at a cache line where that costs at most a tenth more memory.
+    """
+
+    def __init__(self, config: TableConfig) -> None:
+        self.config = config
+        self.state_variables = config.optimizer.state_variables
+        width = config.dimension * len(self.state_variables)
+        padded = math.ceil(width / _LINE_FLOATS) * _LINE_FLOATS
+        self._stride = padded if padded <= _MOST_PADDING * width else width
+        self._records = self._allocate()
+
+    def _allocate(self) -> NDArray[np.float32]:
+        rows, stride = self.config.vocabulary_size, self._stride
+        try:
+            block = np.empty(rows * stride + _LINE_FLOATS, np.float32)
+        except (MemoryError, ValueError) as error:
+            raise ConfigError(
+                f"table {self.config.name!r}: no memory for {rows * stride * 4 / 2**30:,.1f} GiB: "
+                f"{rows} rows of {self.config.dimension} x {len(self.state_variables)} state variables, use fewer "
+                "(TableDescriptor.vocabulary_size)"
+            ) from error
+        start = -address(block) // block.itemsize % _LINE_FLOATS
+        return block[start : start + rows * stride].reshape(rows, stride)
+
+    def descriptor(self) -> tuple[int, int, int, int]:
+        """Returns the table's row of `kernels.records`; valid as long as the table lives."""
+        return address(self._records), self._stride * 4, self.config.dimension, self.config.vocabulary_size
+
+    def view(self, variable: str) -> NDArray[np.float32]:
+        """Returns float32[vocabulary_size, dimension], the state variable itself and no copy."""
+        first = self.state_variables.index(variable) * self.config.dimension
+        return self._records[:, first : first + self.config.dimension]
+
+    def initialise(self, seed: int) -> Iterable[Callable[[], None]]:
+        """Returns jobs that together write every starting value; they may run in any order and thread."""
+        rows = self.config.vocabulary_size
+        for first in range(0, rows, _FILL_ROWS):
+            yield lambda first=first: self._initialise_rows(first, min(first + _FILL_ROWS, rows), seed)  # type: ignore[misc]
+
+    def _initialise_rows(self, first: int, last: int, seed: int) -> None:
+        self.config.initial_parameters.fill(self.view("parameters")[first:last], first, seed, self.config.name)
+        for slot in self.config.optimizer.slots:
+            self.view(slot.name)[first:last] = slot.initial_value
+
+    def checked(self, state_variables: Mapping[str, Any], rows: int) -> dict[str, NDArray[np.float32]]:
+        """Returns the given state variables as float32[rows, dimension].
+
+        Raises: InputError for a name that the table does not have or a wrong shape.
+        """
+        arrays = {}
+        for name, value in state_variables.items():
+            if name not in self.state_variables:
+                raise InputError(
+                    f"table {self.config.name!r}: there is no state variable {name!r}, {self.config.optimizer.wire_name} "
+                    f"has {', '.join(self.state_variables)}"
+                )
+            arrays[name] = as_floats(value, f"table {self.config.name!r}: {name}")
+            if arrays[name].shape != (rows, self.config.dimension):
+                raise InputError(
+                    f"table {self.config.name!r}: {name} must have shape {(rows, self.config.dimension)}, "
+                    f"got {arrays[name].shape}"
+                )
+        return arrays

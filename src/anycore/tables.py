@@ -1,0 +1,180 @@
+"""All tables of an engine, looked up and updated together in as few kernel calls as possible."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycore.arrays import address
+from anycore.batch import IdBatch
+from anycore.gradients import Gradient
+from anycore.kernels.bind import DECAY, LEARNING_RATE, compiled_update, settings_of
+from anycore.kernels.lookup import lookup
+from anycore.kernels.parallel import Workers
+from anycore.kernels.pointers import FLOAT_BYTES
+from anycore.kernels.tasks import cut_rows
+from anycore.kernels.update import place_rows
+from anycore.optimizers import DynamicLearningRate, Optimizer
+from anycore.plan import Plan
+from anycore.sorted_ids import SortedIds
+from anycore.table import Table
+
+_log = logging.getLogger("anycore")
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Tables whose optimizers compile to the same code."""
+
+    update: Any
+    tables: NDArray[np.int64]
+    every_row: bool
+
+
+class Tables:
+    """The tables of a plan; owner of their memory, and the only one that writes it."""
+
+    def __init__(self, plan: Plan, seed: int, workers: Workers) -> None:
+        self._plan = plan
+        self._workers = workers
+        self._tables = [Table(config) for config in plan.config.tables]
+        self._optimizers = [table.optimizer for table in plan.config.tables]
+        self.descriptors = np.array([table.descriptor() for table in self._tables], np.int64)
+        self._dimensions = np.array([table.dimension for table in plan.config.tables])
+        self._quantization = np.array([_quantization(optimizer) for optimizer in self._optimizers], np.float32)
+        self._settings = _stack([settings_of(optimizer, _constant_rate(optimizer)) for optimizer in self._optimizers])
+        self._zero = np.zeros(self._dimensions.max(), np.float32)
+        self._groups = _groups(self._optimizers)
+        workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
+        if plan.config.trains:
+            self._compile()
+
+    def __getitem__(self, index: int) -> Table:
+        return self._tables[index]
+
+    def look_up(self, batch: IdBatch) -> list[NDArray[np.float32]]:
+        """Returns the activations of one core's batch, in the plan's order; the caller owns them."""
+        offsets = self._plan.sample_offsets
+        first_floats = np.concatenate([[0], np.cumsum(np.diff(offsets) * self._dimensions)])
+        block = np.empty(first_floats[-1], np.float32)
+        self._workers.run(
+            lookup,
+            batch.tasks,
+            self.descriptors,
+            self._quantization,
+            batch.ids,
+            batch.splits,
+            batch.gains,
+            batch.weighted,
+            address(block) + FLOAT_BYTES * (first_floats[:-1] - offsets[:-1] * self._dimensions),
+            parallel=not batch.is_small,
+        )
+        activations = []
+        for activation in self._plan.activations:
+            dimension = activation.dimension
+            first = first_floats[activation.table] + (activation.first_sample - offsets[activation.table]) * dimension
+            activations.append(block[first : first + activation.num_samples * dimension].reshape(activation.shape))
+        return activations
+
+    def update(
+        self, ids: SortedIds, gradients: Sequence[Sequence[Gradient | None]], learning_rates: Sequence[float]
+    ) -> None:
+        """Applies one step: gradients[core][activation] of all cores (None: zeros), learning_rates[tag]."""
+        settings = self._settings.copy()
+        for table, optimizer in enumerate(self._optimizers):
+            if isinstance(optimizer.learning_rate, DynamicLearningRate):
+                new = settings_of(optimizer, learning_rates[optimizer.learning_rate.tag])
+                settings[table, [LEARNING_RATE, DECAY]] = new[[LEARNING_RATE, DECAY]]
+        gradient_rows = self._gradient_rows(gradients)
+        for group in self._groups:
+            tasks = cut_rows(
+                group.tables, group.every_row, self.descriptors, ids.firsts, ids.distinct, ids.rows, ids.starts
+            )
+            self._run(group, tasks, ids, gradient_rows, len(gradients), settings)
+
+    def _run(
+        self,
+        group: _Group,
+        tasks: NDArray[np.int64],
+        ids: SortedIds,
+        gradient_rows: NDArray[np.int64],
+        num_cores: int,
+        settings: NDArray[np.float32],
+    ) -> None:
+        offsets = self._plan.sample_offsets
+        self._workers.run(
+            group.update,
+            tasks,
+            self.descriptors,
+            ids.rows,
+            ids.starts,
+            ids.samples,
+            ids.gains,
+            ids.weighted,
+            gradient_rows,
+            offsets[:-1] * num_cores,
+            np.diff(offsets),
+            num_cores,
+            settings,
+            parallel=not ids.is_small or group.every_row,
+        )
+
+    def _gradient_rows(self, gradients: Sequence[Sequence[Gradient | None]]) -> NDArray[np.int64]:
+        """Returns the address of the gradient of every sample row, table by table and in each core after core."""
+        offsets = self._plan.sample_offsets
+        zero = (address(self._zero), 0)
+        places = []
+        for core, of_core in enumerate(gradients):
+            for activation, gradient in zip(self._plan.activations, of_core, strict=True):
+                first, last = offsets[activation.table], offsets[activation.table + 1]
+                row = first * len(gradients) + core * (last - first) + activation.first_sample - first
+                start, row_bytes = zero if gradient is None else (gradient.address, gradient.row_bytes)
+                places.append((row, activation.num_samples, start, row_bytes))
+        rows = np.empty(int(offsets[-1]) * len(gradients), np.int64)
+        place_rows(np.array(places, np.int64), rows)
+        return rows
+
+    def _compile(self) -> None:
+        """Compiles the updates by running them on nothing, so that no step waits for it."""
+        started = time.perf_counter()
+        no_tasks, no_rows = np.empty((0, 5), np.int64), np.empty(0, np.int64)
+        nothing = SortedIds.empty(len(self._tables))
+        for group in self._groups:
+            self._run(group, no_tasks, nothing, no_rows, 1, self._settings)
+        _log.info("compiled %d update kernels in %.1f s", len(self._groups), time.perf_counter() - started)
+
+
+def _groups(optimizers: Sequence[Optimizer]) -> list[_Group]:
+    members: dict[tuple[int, bool], tuple[Any, list[int]]] = {}
+    for table, optimizer in enumerate(optimizers):
+        update = compiled_update(optimizer)
+        members.setdefault((id(update), optimizer.updates_every_row), (update, []))[1].append(table)
+    return [
+        _Group(update, np.array(tables, np.int64), every_row) for (_, every_row), (update, tables) in members.items()
+    ]
+
+
+def _stack(settings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    stacked = np.zeros((len(settings), max(map(len, settings))), np.float32)
+    for row, values in zip(stacked, settings, strict=True):
+        row[: len(values)] = values
+    return stacked
+
+
+def _constant_rate(optimizer: Optimizer) -> float:
+    return 0.0 if isinstance(optimizer.learning_rate, DynamicLearningRate) else optimizer.learning_rate
+
+
+def _quantization(optimizer: Optimizer) -> tuple[float, float, float]:
+    """Returns lower limit, upper limit and bucket width; a width of 0 stands for none."""
+    quantization = optimizer.simulated_quantization
+    if quantization is None:
+        return 0.0, 0.0, 0.0
+    lower, upper = map(np.float32, quantization.clipping_limits)
+    return float(lower), float(upper), float((upper - lower) / np.float32(quantization.num_buckets - 1))
