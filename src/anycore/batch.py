@@ -14,7 +14,7 @@ from anycore.errors import InputError
 from anycore.kernels import ingest
 from anycore.kernels.parallel import Workers
 from anycore.kernels.tasks import cut_samples
-from anycore.layout import Entry
+from anycore.entries import Entry
 from anycore.plan import Plan
 
 
@@ -22,7 +22,7 @@ from anycore.plan import Plan
 class Sparse:
     """Ids with the activation row of each, in ascending order.
 
-    `sample_indices` is integer [n], the row of each id, or [n, r] as a SparseTensor's indices: the first r - 1 columns
+    `sample_indices` is integer [n], the row of each id (empty: every id is a row of its own), or [n, r] as a SparseTensor's indices: the first r - 1 columns
     address a cell of the feature's input_shape, the last is combined (in a sequence feature it is the position).
     `embedding_indices` is integer [n]. `aggregation_weights` is float [n], or None or empty for ones.
     """
@@ -128,15 +128,14 @@ class _Source:
             self.ids, self.weights = value.embedding_indices, value.aggregation_weights
         else:
             self.ids, self.weights = value, None
-        if isinstance(value, (Sparse, Ragged)):
-            self.ids = self._vector("embedding_indices", self.ids)
-        if isinstance(value, Ragged):
+        if isinstance(value, Ragged) and _has_elements(value.sample_splits):
             kind = ingest.RAGGED
             self._read_splits(value)
-        elif isinstance(value, Sparse):
+        elif isinstance(value, Sparse) and _has_elements(value.sample_indices):
             kind = ingest.SPARSE
             self._read_indices(value)
         else:
+            # Source: enqueue ops, TensorFlow 2.21: an empty index tensor makes every id its own sample.
             kind = ingest.DENSE
             self._read_dense()
         self._read_weights()
@@ -177,6 +176,7 @@ class _Source:
         return self._refuse(texts[code])
 
     def _read_splits(self, value: Ragged) -> None:
+        self.ids = self._vector("embedding_indices", self.ids)
         self.index = self._vector("sample_splits", value.sample_splits)
         self.input_rows = self.index.size - 1
         shape = self.entry.input_shape
@@ -189,6 +189,7 @@ class _Source:
             raise self._refuse(f"sample_splits must be for at most {most} rows, got {self.input_rows}")
 
     def _read_indices(self, value: Sparse) -> None:
+        self.ids = self._vector("embedding_indices", self.ids)
         index = as_integers(value.sample_indices, self._name("sample_indices"))
         if index.ndim not in (1, 2) or len(index) != self.ids.size or (index.ndim == 2 and index.shape[1] == 0):
             raise self._refuse(
@@ -256,6 +257,10 @@ class _Source:
 
     def _refuse(self, problem: str) -> InputError:
         return InputError(f"feature {self.entry.name!r}: {problem}")
+
+
+def _has_elements(index: Any) -> bool:
+    return as_array(index, "an index").size > 0
 
 
 _NO_INDEX = np.zeros(1, np.int64)

@@ -14,7 +14,7 @@ from anycore.config import EmbeddingConfig, Mode
 from anycore.errors import CallOrderError, ConfigError, InputError
 from anycore.gradients import read_gradients, read_learning_rates
 from anycore.kernels.parallel import available_threads, workers
-from anycore.layout import Entry, entries_of
+from anycore.entries import Entry, entries_of
 from anycore.plan import Activation, Plan
 from anycore.schedule import Schedule, Step
 from anycore.sharding import Sharding

@@ -31,20 +31,6 @@ class SortedIds:
     distinct: NDArray[np.int64]
     """int64[T]: number of distinct rows of each table."""
 
-    @classmethod
-    def empty(cls, num_tables: int) -> SortedIds:
-        """Returns the order of no ids at all."""
-        none = np.zeros(num_tables, np.int64)
-        return cls(
-            rows=none,
-            starts=none,
-            samples=np.empty(0, np.int32),
-            gains=np.empty(0, np.float32),
-            weighted=np.zeros(num_tables, np.bool_),
-            firsts=none,
-            distinct=none,
-        )
-
     @property
     def is_small(self) -> bool:
         """True when one thread is done before others would wake."""

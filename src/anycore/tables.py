@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +12,18 @@ from numpy.typing import NDArray
 from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.gradients import Gradient
-from anycore.kernels.bind import DECAY, LEARNING_RATE, compiled_update, settings_of
+from anycore.kernels.bind import DECAY, LEARNING_RATE, compiled_step, settings_of
 from anycore.kernels.lookup import lookup
 from anycore.kernels.parallel import Workers
 from anycore.kernels.pointers import FLOAT_BYTES
 from anycore.kernels.tasks import cut_rows
-from anycore.kernels.update import place_rows
+from anycore.kernels.update import place_rows, update
 from anycore.optimizers import DynamicLearningRate, Optimizer
 from anycore.plan import Plan
 from anycore.sorted_ids import SortedIds
 from anycore.table import Table
 
 _log = logging.getLogger("anycore")
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Tables whose optimizers compile to the same code."""
-
-    update: Any
-    tables: NDArray[np.int64]
-    every_row: bool
 
 
 class Tables:
@@ -50,10 +39,8 @@ class Tables:
         self._quantization = np.array([_quantization(optimizer) for optimizer in self._optimizers], np.float32)
         self._settings = _stack([settings_of(optimizer, _constant_rate(optimizer)) for optimizer in self._optimizers])
         self._zero = np.zeros(self._dimensions.max(), np.float32)
-        self._groups = _groups(self._optimizers)
         workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
-        if plan.config.trains:
-            self._compile()
+        self._steps = self._compile() if plan.config.trains else None
 
     def __getitem__(self, index: int) -> Table:
         return self._tables[index]
@@ -92,37 +79,22 @@ class Tables:
                 new = settings_of(optimizer, learning_rates[optimizer.learning_rate.tag])
                 settings[table, [LEARNING_RATE, DECAY]] = new[[LEARNING_RATE, DECAY]]
         gradient_rows = self._gradient_rows(gradients)
-        for group in self._groups:
-            tasks = cut_rows(
-                group.tables, group.every_row, self.descriptors, ids.firsts, ids.distinct, ids.rows, ids.starts
-            )
-            self._run(group, tasks, ids, gradient_rows, len(gradients), settings)
-
-    def _run(
-        self,
-        group: _Group,
-        tasks: NDArray[np.int64],
-        ids: SortedIds,
-        gradient_rows: NDArray[np.int64],
-        num_cores: int,
-        settings: NDArray[np.float32],
-    ) -> None:
-        offsets = self._plan.sample_offsets
+        tasks = cut_rows(self.descriptors, self._steps, ids.firsts, ids.distinct, ids.rows, ids.starts)
         self._workers.run(
-            group.update,
+            update,
             tasks,
             self.descriptors,
+            self._steps,
+            settings,
             ids.rows,
             ids.starts,
             ids.samples,
             ids.gains,
             ids.weighted,
             gradient_rows,
-            offsets[:-1] * num_cores,
-            np.diff(offsets),
-            num_cores,
-            settings,
-            parallel=not ids.is_small or group.every_row,
+            self._plan.sample_offsets,
+            len(gradients),
+            parallel=len(tasks) > len(self._optimizers) or not ids.is_small,
         )
 
     def _gradient_rows(self, gradients: Sequence[Sequence[Gradient | None]]) -> NDArray[np.int64]:
@@ -140,24 +112,15 @@ class Tables:
         place_rows(np.array(places, np.int64), rows)
         return rows
 
-    def _compile(self) -> None:
-        """Compiles the updates by running them on nothing, so that no step waits for it."""
+    def _compile(self) -> NDArray[np.int64]:
+        """Returns the tables' rows of `kernels.update.optimizers`, compiled now so that no step waits for it."""
         started = time.perf_counter()
-        no_tasks, no_rows = np.empty((0, 5), np.int64), np.empty(0, np.int64)
-        nothing = SortedIds.empty(len(self._tables))
-        for group in self._groups:
-            self._run(group, no_tasks, nothing, no_rows, 1, self._settings)
-        _log.info("compiled %d update kernels in %.1f s", len(self._groups), time.perf_counter() - started)
-
-
-def _groups(optimizers: Sequence[Optimizer]) -> list[_Group]:
-    members: dict[tuple[int, bool], tuple[Any, list[int]]] = {}
-    for table, optimizer in enumerate(optimizers):
-        update = compiled_update(optimizer)
-        members.setdefault((id(update), optimizer.updates_every_row), (update, []))[1].append(table)
-    return [
-        _Group(update, np.array(tables, np.int64), every_row) for (_, every_row), (update, tables) in members.items()
-    ]
+        steps = [
+            (compiled_step(optimizer), optimizer.gradient_accumulation, optimizer.updates_every_row)
+            for optimizer in self._optimizers
+        ]
+        _log.info("compiled the updates of %d tables in %.1f s", len(steps), time.perf_counter() - started)
+        return np.array(steps, np.int64)
 
 
 def _stack(settings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

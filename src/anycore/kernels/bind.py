@@ -14,10 +14,9 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import cfunc, njit
 
 from anycore.kernels.pointers import FLOAT_BYTES, floats
-from anycore.kernels.update import make_update
 from anycore.optimizers import vocabulary
 from anycore.optimizers.optimizer import Limits, Optimizer
 
@@ -122,9 +121,13 @@ def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..
     return compile(namespace["step"])
 
 
-def compiled_update(optimizer: Optimizer) -> Any:
-    """Returns the compiled update of `update.make_update`; optimizers that differ only in settings share it."""
-    return _compiled_update(_structure(optimizer))
+def compiled_step(optimizer: Optimizer) -> int:
+    """Returns the address of a compiled `void(record, gradient, dimension, settings)`, which updates one row.
+
+    All arguments are int64: the addresses of the row's record [w | slot | …], its gradient and its table's settings, and
+    the dimension. Optimizers that differ only in settings share it, and it is never freed.
+    """
+    return int(_compiled_step(_structure(optimizer)).address)
 
 
 def _structure(optimizer: Optimizer) -> Optimizer:
@@ -142,6 +145,7 @@ def _structure(optimizer: Optimizer) -> Optimizer:
         gradient_clipping_limits=present(optimizer.gradient_clipping_limits),
         weight_decay_factor=float(optimizer.weight_decay_factor != 0),
         multiply_weight_decay_factor_by_learning_rate=False,
+        gradient_accumulation=True,
         simulated_quantization=None,
         hot_id_replication=False,
         low_dimensional_packing=False,
@@ -150,29 +154,22 @@ def _structure(optimizer: Optimizer) -> Optimizer:
 
 
 @lru_cache(maxsize=None)
-def _compiled_update(structure: Optimizer) -> Any:
-    return make_update(
-        _apply_to_record(structure),
-        accumulate=structure.gradient_accumulation,
-        every_row=structure.updates_every_row,
-    )
-
-
-def _apply_to_record(optimizer: Optimizer) -> Any:
-    """Returns compiled `apply(address, gradient, dimension, settings)`, the step over one record [w | slot | …]."""
-    columns = ["w", *(f"slot_{k}" for k in range(len(optimizer.slots)))]
+def _compiled_step(structure: Optimizer) -> Any:
+    """The step of `compose` in a loop over a row; called by address, so that the kernel around it is compiled once."""
+    columns = ["w", *(f"slot_{k}" for k in range(len(structure.slots)))]
     at_d = [f"{name}[d]" for name in columns]
-    source = ["def apply(address, gradient, dimension, settings):"]
+    source = ["def apply(record, gradient, dimension, settings):"]
     source += [
-        f"    {name} = floats(address + {k} * row_bytes(dimension), dimension)" for k, name in enumerate(columns)
+        f"    {name} = floats(record + {k * FLOAT_BYTES} * dimension, dimension)" for k, name in enumerate(columns)
     ]
-    source += ["    for d in range(dimension):"]
-    source += [f"        {', '.join(at_d)}, = step(w[d], gradient[d], settings, {', '.join(at_d[1:])})"]
-    namespace = {"floats": floats, "row_bytes": _row_bytes, "step": compose(optimizer, NUMBA, _compile)}
+    source += [
+        "    g = floats(gradient, dimension)",
+        f"    s = floats(settings, {FIRST_HYPER_PARAMETER + len(structure.variables())})",
+    ]
+    source += [
+        "    for d in range(dimension):",
+        f"        {', '.join(at_d)}, = step({', '.join(['w[d]', 'g[d]', 's', *at_d[1:]])})",
+    ]
+    namespace = {"floats": floats, "step": compose(structure, NUMBA, _compile)}
     exec("\n".join(source), namespace)
-    return _compile(namespace["apply"])
-
-
-@_compile
-def _row_bytes(dimension):
-    return dimension * FLOAT_BYTES
+    return cfunc("void(int64, int64, int64, int64)", nopython=True, error_model="numpy")(namespace["apply"])

@@ -59,6 +59,19 @@ def fetch_add(typing_context, counter, index):
     return types.int64(counter, types.int64), generate
 
 
+@intrinsic
+def call_step(typing_context, function, record, gradient, dimension, settings):
+    """Calls the function at an address: void(int64 record, int64 gradient, int64 dimension, int64 settings)."""
+
+    def generate(context, builder, signature, arguments):
+        int64 = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [int64] * 4).as_pointer()
+        builder.call(builder.inttoptr(arguments[0], kind), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), generate
+
+
 @njit(nogil=True, cache=True)
 def floats(address, size):
     """float32[size] at `address`, without a copy."""

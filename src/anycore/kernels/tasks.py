@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 
 from anycore.kernels.records import DIMENSION, ROWS
+from anycore.kernels.update import EVERY_ROW
 
 _TASK_FLOATS = 1 << 18
 """Floats moved by one task: a megabyte, a few hundred microseconds."""
@@ -33,20 +34,21 @@ def cut_samples(tables, sample_offsets, splits):
 
 
 @njit(nogil=True, cache=True)
-def cut_rows(chosen, every_row, tables, firsts, distinct, rows, starts):
-    """Returns update tasks int64[n, 5] of the `chosen` tables: table, first and last distinct row, first and last row.
+def cut_rows(tables, optimizers, firsts, distinct, rows, starts):
+    """Returns update tasks int64[n, 5]: table, first and last distinct row, first and last row.
 
-    firsts [T]: place of a table's first distinct row. The last two columns hold when `every_row` of a table is updated;
-    such a table is cut by rows, another by ids.
+    firsts [T]: place of a table's first distinct row. The last two columns hold where the optimizer updates
+    every row; such a table is cut by rows, another by ids.
     """
     count = 0
-    for table in chosen:
-        count += _row_pieces(table, every_row, tables, firsts, distinct, starts)
+    for table in range(len(tables)):
+        count += _row_pieces(table, tables, optimizers, firsts, distinct, starts)
     tasks = np.empty((count, 5), np.int64)
     n = 0
-    for table in chosen:
+    for table in range(len(tables)):
+        every_row = optimizers[table, EVERY_ROW]
         first, last = firsts[table], firsts[table] + distinct[table]
-        pieces = _row_pieces(table, every_row, tables, firsts, distinct, starts)
+        pieces = _row_pieces(table, tables, optimizers, firsts, distinct, starts)
         begin, begin_row = first, np.int64(0)
         for piece in range(1, pieces + 1):
             end, end_row = last, tables[table, ROWS]
@@ -72,9 +74,9 @@ def _count_pieces(tables, sample_offsets, splits):
 
 
 @njit(nogil=True, cache=True)
-def _row_pieces(table, every_row, tables, firsts, distinct, starts):
+def _row_pieces(table, tables, optimizers, firsts, distinct, starts):
     ids = starts[firsts[table] + distinct[table]] - starts[firsts[table]]
-    rows = tables[table, ROWS] if every_row else distinct[table]
+    rows = tables[table, ROWS] if optimizers[table, EVERY_ROW] else distinct[table]
     return _pieces(ids + 2 * rows, tables[table, DIMENSION])
 
 

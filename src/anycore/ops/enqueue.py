@@ -175,16 +175,13 @@ def _engine(op: str) -> EmbeddingEngine:
 def _inputs(
     kind: Callable[..., Any], index_name: str, indices: Sequence[Any], ids: Sequence[Any], weights: Sequence[Any]
 ) -> list[Any]:
-    """Returns one input per entry; an empty index makes an entry dense, whatever its kind."""
     if not len(indices) == len(ids) == len(weights):
         raise InputError(
             f"{index_name}, embedding_indices and aggregation_weights must be lists of one length, "
             f"got {len(indices)}, {len(ids)} and {len(weights)}"
         )
     return [
-        Dense(entry_ids, entry_weights)
-        if as_array(index, index_name).size == 0
-        else kind(index, entry_ids, entry_weights)
+        kind(index, entry_ids, entry_weights)
         for index, entry_ids, entry_weights in zip(indices, ids, weights, strict=True)
     ]
 
