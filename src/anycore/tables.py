@@ -40,7 +40,7 @@ class Tables:
         self._settings = _stack([settings_of(optimizer, _constant_rate(optimizer)) for optimizer in self._optimizers])
         self._zero = np.zeros(self._dimensions.max(), np.float32)
         workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
-        self._steps = self._compile() if plan.config.trains else None
+        self.steps = self._compile() if plan.config.trains else np.zeros((len(self._tables), 3), np.int64)
 
     def __getitem__(self, index: int) -> Table:
         return self._tables[index]
@@ -79,12 +79,12 @@ class Tables:
                 new = settings_of(optimizer, learning_rates[optimizer.learning_rate.tag])
                 settings[table, [LEARNING_RATE, DECAY]] = new[[LEARNING_RATE, DECAY]]
         gradient_rows = self._gradient_rows(gradients)
-        tasks = cut_rows(self.descriptors, self._steps, ids.firsts, ids.distinct, ids.rows, ids.starts)
+        tasks = cut_rows(self.descriptors, self.steps, ids.firsts, ids.distinct, ids.rows, ids.starts)
         self._workers.run(
             update,
             tasks,
             self.descriptors,
-            self._steps,
+            self.steps,
             settings,
             ids.rows,
             ids.starts,

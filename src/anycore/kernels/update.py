@@ -66,6 +66,7 @@ def update(
         for k in range(first, last):
             if k + _AHEAD < last:
                 prefetch(address + rows[k + _AHEAD] * stride, stride)
+                prefetch(gradients[samples[starts[k + _AHEAD]]], dimension * FLOAT_BYTES)
             if every_row:
                 for untouched in range(row, rows[k]):
                     call_step(step, address + untouched * stride, zeros, dimension, setting)

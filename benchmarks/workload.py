@@ -1,0 +1,57 @@
+"""Workloads: tables, and batches of ids drawn for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycore import EmbeddingConfig, FeatureConfig, Ragged, TableConfig
+from anycore.optimizers import Adagrad, Optimizer
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One feature a table, all tables alike, `ids_per_sample` ids in every sample."""
+
+    num_tables: int = 26
+    vocabulary_size: int = 200_000
+    dimension: int = 64
+    batch_size: int = 2048
+    ids_per_sample: int = 20
+    zipf: float = 0.0
+    """Exponent of the ids' distribution; 0 draws them uniformly."""
+    optimizer: Optimizer = Adagrad(learning_rate=0.01)
+
+    def __str__(self) -> str:
+        ids = "uniform" if not self.zipf else f"Zipf {self.zipf:g}"
+        return (
+            f"{self.num_tables} x {self.vocabulary_size:,} x {self.dimension}, batch {self.batch_size:,}, "
+            f"{self.ids_per_sample} ids a sample, {ids}"
+        )
+
+    def config(self) -> EmbeddingConfig:
+        """Returns the configuration of the tables and features."""
+        names = [f"table_{k}" for k in range(self.num_tables)]
+        tables = [TableConfig(name, self.vocabulary_size, self.dimension, self.optimizer) for name in names]
+        return EmbeddingConfig(tables, [FeatureConfig(name, name, [self.batch_size]) for name in names])
+
+    def batch(self, random: np.random.Generator) -> list[Ragged]:
+        """Returns one step's inputs."""
+        splits = np.arange(self.batch_size + 1) * self.ids_per_sample
+        return [Ragged(splits, self._ids(random)) for _ in range(self.num_tables)]
+
+    def gradients(self, random: np.random.Generator) -> list[NDArray[np.float32]]:
+        """Returns small gradients for every activation."""
+        shape = (self.batch_size, self.dimension)
+        return [random.standard_normal(shape, np.float32) * np.float32(1e-3) for _ in range(self.num_tables)]
+
+    def _ids(self, random: np.random.Generator) -> NDArray[np.int64]:
+        count = self.batch_size * self.ids_per_sample
+        if not self.zipf:
+            return random.integers(0, self.vocabulary_size, count)
+        weights = np.cumsum(np.arange(1, self.vocabulary_size + 1, dtype=np.float64) ** -self.zipf)
+        ranks = np.searchsorted(weights, random.random(count) * weights[-1])
+        # Popular ids must not lie side by side in memory, as they do not in a hashed vocabulary.
+        return ranks * 7919 % self.vocabulary_size
