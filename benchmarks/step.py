@@ -10,7 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import floor
 import numpy as np
@@ -27,7 +27,6 @@ from anycore.plan import Plan
 from anycore.sorted_ids import sort_ids
 from anycore.tables import Tables
 
-
 _Result = TypeVar("_Result")
 
 
@@ -37,10 +36,10 @@ class Stopwatch:
     def __init__(self) -> None:
         self.times: dict[str, list[float]] = {}
 
-    def time(self, name: str, function: Callable[[], _Result]) -> _Result:
-        """Returns what `function` returns, and notes how long it took."""
+    def time(self, name: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
+        """Returns function(*arguments), and notes how long it took."""
         started = time.perf_counter()
-        result = function()
+        result = function(*arguments)
         self.times.setdefault(name, []).append(time.perf_counter() - started)
         return result
 
@@ -64,14 +63,15 @@ def time_stages(workload: Workload, num_threads: int, repetitions: int) -> Stopw
         other = read_batch(plan, tables.descriptors, entries, workload.batch(random), pool)
         rows = sort_ids(plan, tables.descriptors, [other], pool)
         tasks = cut_rows(tables.descriptors, tables.steps, rows.firsts, rows.distinct, rows.rows, rows.starts)
-        gather = (floor.gather, other.tasks, tables.descriptors, other.ids, other.splits, sums)
-        watch.time("forward floor", lambda: pool.run(*gather))
-        watch.time("update floor", lambda: pool.run(floor.read_modify_write, tasks, tables.descriptors, rows.rows))
+        watch.time(
+            "forward floor", pool.run, floor.gather, other.tasks, tables.descriptors, other.ids, other.splits, sums
+        )
+        watch.time("update floor", pool.run, floor.read_modify_write, tasks, tables.descriptors, rows.rows)
         inputs = workload.batch(random)
-        batch = watch.time("ingest", lambda: read_batch(plan, tables.descriptors, entries, inputs, pool))
-        ids = watch.time("sort", lambda: sort_ids(plan, tables.descriptors, [batch], pool))
-        watch.time("forward", lambda: tables.look_up(batch))
-        watch.time("update", lambda: tables.update(ids, gradients, ()))
+        batch = watch.time("ingest", read_batch, plan, tables.descriptors, entries, inputs, pool)
+        ids = watch.time("sort", sort_ids, plan, tables.descriptors, [batch], pool)
+        watch.time("forward", tables.look_up, batch)
+        watch.time("update", tables.update, ids, gradients, ())
     return watch
 
 
@@ -82,10 +82,9 @@ def time_engine(workload: Workload, num_threads: int, repetitions: int) -> Stopw
     gradients = workload.gradients(random)
     watch = Stopwatch()
     for _ in range(repetitions + 2):
-        inputs = workload.batch(random)
-        watch.time("enqueue", lambda: engine.enqueue(inputs))
+        watch.time("enqueue", engine.enqueue, workload.batch(random))
         watch.time("receive", engine.receive_activations)
-        watch.time("send", lambda: engine.send_gradients(gradients))
+        watch.time("send", engine.send_gradients, gradients)
     return watch
 
 
@@ -110,8 +109,10 @@ def report_stages(num_threads: int, repetitions: int, ids_per_sample: int) -> No
         )
         engine = time_engine(workload, num_threads, repetitions)
         calls = ("enqueue", "receive", "send")
-        print(f"\nengine: {', '.join(f'{call} {engine.median(call):.2f}' for call in calls)}, "
-              f"whole step {engine.median(*calls):.2f} ms")
+        print(
+            f"\nengine: {', '.join(f'{call} {engine.median(call):.2f}' for call in calls)}, "
+            f"whole step {engine.median(*calls):.2f} ms"
+        )
 
 
 def report_optimizers(num_threads: int, repetitions: int) -> None:

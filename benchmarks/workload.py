@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ class Workload:
     ids_per_sample: int = 20
     zipf: float = 0.0
     """Exponent of the ids' distribution; 0 draws them uniformly."""
-    optimizer: Optimizer = Adagrad(learning_rate=0.01)
+    optimizer: Optimizer = field(default_factory=Adagrad)
 
     def __str__(self) -> str:
         ids = "uniform" if not self.zipf else f"Zipf {self.zipf:g}"

@@ -33,7 +33,7 @@ def as_integers(value: Any, what: str) -> NDArray[np.int64]:
 
 
 def as_floats(value: Any, what: str) -> NDArray[np.float32]:
-    """Returns `value` as C-contiguous float32. Raises: InputError named by `what` when it holds anything but numbers."""
+    """Returns `value` as C-contiguous float32. Raises: InputError named by `what` unless it holds real numbers."""
     array = as_array(value, what)
     if array.dtype == np.float32 and array.flags.c_contiguous:
         return array

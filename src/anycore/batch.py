@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycore.arrays import address, as_array, as_floats, as_integers
+from anycore.entries import Entry
 from anycore.errors import InputError
 from anycore.kernels import ingest
 from anycore.kernels.parallel import Workers
 from anycore.kernels.tasks import cut_samples
-from anycore.entries import Entry
 from anycore.plan import Plan
 
 
@@ -22,9 +22,10 @@ from anycore.plan import Plan
 class Sparse:
     """Ids with the activation row of each, in ascending order.
 
-    `sample_indices` is integer [n], the row of each id (empty: every id is a row of its own), or [n, r] as a SparseTensor's indices: the first r - 1 columns
-    address a cell of the feature's input_shape, the last is combined (in a sequence feature it is the position).
-    `embedding_indices` is integer [n]. `aggregation_weights` is float [n], or None or empty for ones.
+    `sample_indices` is integer [n], the row of each id, or [n, r] as a SparseTensor's indices: the first r - 1 columns
+    address a cell of the feature's input_shape, the last is combined (in a sequence feature it is the position). Empty,
+    it makes every id a row of its own. `embedding_indices` is integer [n]. `aggregation_weights` is float [n], or None
+    or empty for ones.
     """
 
     sample_indices: Any
@@ -167,7 +168,7 @@ class _Source:
             ingest.ROW_ORDER: f"sample_indices must ascend, but [{position}] = {value} comes after a later one",
             ingest.POSITION: f"sample_indices[{position}] has a negative position in its row, {value}",
             ingest.FIRST_SPLIT: f"sample_splits[0] must be 0, got {value}",
-            ingest.SPLIT_ORDER: f"sample_splits must not descend, but [{position}] = {value} is less than the one before",
+            ingest.SPLIT_ORDER: f"sample_splits must not descend, but [{position}] = {value} is below the one before",
             ingest.LAST_SPLIT: f"sample_splits[{position}], the last, must be the number of embedding_indices, "
             f"{self.ids.size}, got {value}",
         }

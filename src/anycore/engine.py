@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from anycore.batch import named_inputs, read_batch
 from anycore.config import EmbeddingConfig, Mode
+from anycore.entries import Entry, entries_of
 from anycore.errors import CallOrderError, ConfigError, InputError
 from anycore.gradients import read_gradients, read_learning_rates
 from anycore.kernels.parallel import available_threads, workers
-from anycore.entries import Entry, entries_of
 from anycore.plan import Activation, Plan
 from anycore.schedule import Schedule, Step
 from anycore.sharding import Sharding
@@ -97,7 +97,7 @@ class EmbeddingEngine:
     def receive_activations(self, core: int = 0) -> list[NDArray[np.float32]]:
         """Returns the activations of the core's next step, one array per feature (in table mode: per table).
 
-        Each is float32 of input_shape + [dimension] (in table mode [batch_size · num_features, dimension]), the caller's.
+        Each is float32 input_shape + [dimension], in table mode [batch size · num_features, dimension]; the caller's.
 
         Raises: CallOrderError when an earlier call is missing and does not come in time.
         Source: `RecvTPUEmbeddingActivations`, TensorFlow 2.21.
@@ -122,9 +122,9 @@ class EmbeddingEngine:
     ) -> None:
         """Updates the tables with the gradients of the core's activations, once all cores have sent theirs.
 
-        `gradients` holds one float32 array per activation, of its shape, in order or by name; None means zeros, which is
-        not the same as no update. `learning_rates` holds one scalar per dynamic tag. Gradients of equal ids are summed
-        over features, samples and cores, and never averaged. With pipelining the update follows the next step's
+        `gradients` holds one float32 array per activation, of its shape, in order or by name; None means zeros, which
+        is not the same as no update. `learning_rates` holds one scalar per dynamic tag. Gradients of equal ids are
+        summed over features, samples and cores, and never averaged. With pipelining the update follows the next step's
         activations.
 
         Raises: InputError for a wrong count, shape or rate; CallOrderError when no step waits for gradients. Then

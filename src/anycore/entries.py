@@ -126,9 +126,9 @@ def _table_mode(
     for table, rows in enumerate(filled):
         if rows != plan.num_features[table]:
             raise InputError(
-                f"table {tables[table].name!r}: its entries must fill num_features = {plan.num_features[table]} rows of "
-                f"a sample, got {rows}; a combined entry fills its num_features, a sequence max_sequence_lengths times "
-                "as many (TableDescriptor.num_features)"
+                f"table {tables[table].name!r}: its entries must fill num_features = {plan.num_features[table]} rows "
+                f"of a sample, got {rows}; a combined entry fills its num_features, a sequence "
+                "max_sequence_lengths times as many (TableDescriptor.num_features)"
             )
     return tuple(entries)
 
@@ -141,8 +141,8 @@ def _combiner_codes(plan: Plan, combiners: tuple[str, ...], tables: Sequence[int
         return [_combiner_code(combiner) for combiner in combiners]
     elif combiners:
         raise InputError(
-            f"Invalid length of combiners. Have {len(combiners)} but expected 0, one per table ({len(names)}) or one per "
-            f"feature ({len(tables)})"
+            f"Invalid length of combiners. Have {len(combiners)} but expected 0, one per table ({len(names)}) "
+            f"or one per feature ({len(tables)})"
         )
     codes = [_combiner_code(name) for name in names]
     return [codes[table] if 0 <= table < len(codes) else 0 for table in tables]

@@ -54,8 +54,8 @@ class Step:
 class Schedule:
     """The steps under way. Every method expects the caller to hold `lock`; waiting gives it up meanwhile.
 
-    Source: `pipeline_execution_with_tensor_core`, tpu_embedding_configuration.proto: without it a forward pass sees every
-    earlier update; with it, in training, every earlier one but the last.
+    Source: `pipeline_execution_with_tensor_core`, tpu_embedding_configuration.proto: without it a forward pass sees
+    every earlier update; with it, in training, every earlier one but the last.
     """
 
     def __init__(self, num_cores: int, *, pipelined: bool, timeout: float) -> None:
@@ -135,7 +135,7 @@ class Schedule:
         self.lock.notify_all()
 
     def due(self, *, drain: bool = False) -> Iterator[Step]:
-        """Yields, oldest first, each step whose update must happen now; it counts as applied when the next is asked for.
+        """Yields, oldest first, each step whose update must happen now; asking for the next one says that it has.
 
         With `drain` a pipelined update no longer waits for the next step's activations.
         """

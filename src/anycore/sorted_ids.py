@@ -43,7 +43,7 @@ def sort_ids(plan: Plan, tables: NDArray[np.int64], batches: Sequence[IdBatch], 
     id_offsets = table_splits.sum(axis=0)
     count, num_tables = int(id_offsets[-1]), len(tables)
     weighted = np.array([batch.weighted for batch in batches])
-    any_weighted = weighted.any(axis=0)
+    any_weighted = np.asarray(weighted.any(axis=0))
     sorted_ids = SortedIds(
         rows=np.empty(count + num_tables, np.int64),
         starts=np.empty(count + num_tables, np.int64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Table:
         """Returns jobs that together write every starting value; they may run in any order and thread."""
         rows = self.config.vocabulary_size
         for first in range(0, rows, _FILL_ROWS):
-            yield lambda first=first: self._initialise_rows(first, min(first + _FILL_ROWS, rows), seed)  # type: ignore[misc]
+            yield partial(self._initialise_rows, first, min(first + _FILL_ROWS, rows), seed)
 
     def _initialise_rows(self, first: int, last: int, seed: int) -> None:
         self.config.initial_parameters.fill(self.view("parameters")[first:last], first, seed, self.config.name)
@@ -75,8 +76,8 @@ class Table:
         for name, value in state_variables.items():
             if name not in self.state_variables:
                 raise InputError(
-                    f"table {self.config.name!r}: there is no state variable {name!r}, {self.config.optimizer.wire_name} "
-                    f"has {', '.join(self.state_variables)}"
+                    f"table {self.config.name!r}: there is no state variable {name!r}, "
+                    f"{self.config.optimizer.wire_name} has {', '.join(self.state_variables)}"
                 )
             arrays[name] = as_floats(value, f"table {self.config.name!r}: {name}")
             if arrays[name].shape != (rows, self.config.dimension):

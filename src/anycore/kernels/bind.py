@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -75,7 +75,7 @@ NUMBA: dict[str, Any] = NUMPY | {
 
 def rebind(rule: Callable[..., Any], words: Mapping[str, Any]) -> FunctionType:
     """Returns a copy of `rule` that reads its global names from `words`."""
-    return FunctionType(rule.__code__, {**rule.__globals__, **words}, rule.__name__, rule.__defaults__)  # type: ignore[attr-defined]
+    return FunctionType(rule.__code__, {**rule.__globals__, **words}, rule.__name__, rule.__defaults__)
 
 
 NUMBA["power"] = _compile(rebind(vocabulary.power, NUMBA))
@@ -124,8 +124,8 @@ def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..
 def compiled_step(optimizer: Optimizer) -> int:
     """Returns the address of a compiled `void(record, gradient, dimension, settings)`, which updates one row.
 
-    All arguments are int64: the addresses of the row's record [w | slot | …], its gradient and its table's settings, and
-    the dimension. Optimizers that differ only in settings share it, and it is never freed.
+    All arguments are int64: the addresses of the row's record [w | slot | …], its gradient and its table's settings,
+    and the dimension. Optimizers that differ only in settings share it, and it is never freed.
     """
     return int(_compiled_step(_structure(optimizer)).address)
 
@@ -153,22 +153,22 @@ def _structure(optimizer: Optimizer) -> Optimizer:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled_step(structure: Optimizer) -> Any:
     """The step of `compose` in a loop over a row; called by address, so that the kernel around it is compiled once."""
     columns = ["w", *(f"slot_{k}" for k in range(len(structure.slots)))]
-    at_d = [f"{name}[d]" for name in columns]
-    source = ["def apply(record, gradient, dimension, settings):"]
-    source += [
-        f"    {name} = floats(record + {k * FLOAT_BYTES} * dimension, dimension)" for k, name in enumerate(columns)
-    ]
-    source += [
+    num_settings = FIRST_HYPER_PARAMETER + len(structure.variables())
+    at_d = ", ".join(f"{column}[d]" for column in columns)
+    arguments = ", ".join(["w[d]", "g[d]", "s", *(f"{column}[d]" for column in columns[1:])])
+    source = [
+        "def apply(record, gradient, dimension, settings):",
+        f"    stored = floats(settings, {num_settings})",
+        # A tuple stays in registers; reading memory in the loop would have to be repeated after every store.
+        f"    s = ({', '.join(f'stored[{k}]' for k in range(num_settings))})",
         "    g = floats(gradient, dimension)",
-        f"    s = floats(settings, {FIRST_HYPER_PARAMETER + len(structure.variables())})",
-    ]
-    source += [
+        *(f"    {name} = floats(record + {k * FLOAT_BYTES} * dimension, dimension)" for k, name in enumerate(columns)),
         "    for d in range(dimension):",
-        f"        {', '.join(at_d)}, = step({', '.join(['w[d]', 'g[d]', 's', *at_d[1:]])})",
+        f"        {at_d}, = step({arguments})",
     ]
     namespace = {"floats": floats, "step": compose(structure, NUMBA, _compile)}
     exec("\n".join(source), namespace)

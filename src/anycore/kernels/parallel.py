@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
@@ -39,11 +39,15 @@ class Workers:
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._finished: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._inboxes: list[SimpleQueue[Callable[[], None]]] = [SimpleQueue() for _ in range(num_threads - 1)]
+        self._inboxes: list[SimpleQueue[Callable[[], None]]] = [SimpleQueue() for _ in range(self.num_threads - 1)]
         for inbox in self._inboxes:
-            threading.Thread(target=self._serve, args=(inbox,), name="anycore-worker", daemon=True).start()
+            threading.Thread(target=_serve, args=(inbox, self._finished), name="anycore-worker", daemon=True).start()
 
     def run(self, kernel: Callable[..., Any], *arguments: Any, parallel: bool = True) -> None:
         """Calls kernel(counter, *arguments) in every thread and returns when all are done.
@@ -51,6 +55,9 @@ class Workers:
         With `parallel` False, or while another thread runs its kernel here, only the calling thread works: waking the
         others would cost more than a small kernel, and waiting for them more than it gains.
         """
+        if self._process != os.getpid():
+            # A forked child has none of its parent's threads.
+            self._start()
         counter = np.zeros(1, np.int64)
         if not (parallel and self._inboxes and self._lock.acquire(blocking=False)):
             kernel(counter, *arguments)
@@ -84,25 +91,21 @@ class Workers:
 
         self.run(drain)
 
-    def _serve(self, inbox: SimpleQueue[Callable[[], None]]) -> None:
-        while True:
-            job = inbox.get()
-            failure: BaseException | None = None
-            try:
-                job()
-            except BaseException as error:  # the caller's to raise, whatever it is
-                failure = error
-            # Let go of the arrays before the caller goes on.
-            del job
-            self._finished.put(failure)
+
+def _serve(inbox: SimpleQueue[Callable[[], None]], finished: SimpleQueue[BaseException | None]) -> None:
+    while True:
+        job = inbox.get()
+        failure: BaseException | None = None
+        try:
+            job()
+        except BaseException as error:  # the caller's to raise, whatever it is
+            failure = error
+        # Let go of the arrays before the caller goes on.
+        del job
+        finished.put(failure)
 
 
-@lru_cache(maxsize=None)
+@cache
 def workers(num_threads: int) -> Workers:
     """Returns the process's workers for that number of threads; engines share them."""
     return Workers(num_threads)
-
-
-if hasattr(os, "register_at_fork"):
-    # A child process has none of its parent's threads.
-    os.register_at_fork(after_in_child=workers.cache_clear)

@@ -1,7 +1,7 @@
 """Memory by address inside compiled code.
 
-One kernel call serves tables of any size and dimension; Numba has no array of arrays, so tables, ids and gradients reach
-a kernel as addresses. Whoever passes an address keeps its array alive during the call.
+One kernel call serves tables of any size and dimension; Numba has no array of arrays, so tables, ids and gradients
+reach a kernel as addresses. Whoever passes an address keeps its array alive during the call.
 """
 
 from __future__ import annotations

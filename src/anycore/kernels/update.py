@@ -1,4 +1,4 @@
-"""Backward: the gradients of each row are summed and the optimizer's step is applied to the row's record, in one pass."""
+"""Backward: in one pass the gradients of each row are summed and the optimizer's step is applied to its record."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def update(
 ):
     """Updates the rows of all tasks of `tasks.cut_rows` that this thread draws from `counter`.
 
-    settings float32[T, n] as `bind` lays them out; rows, starts, samples, gains as `sort.sort_rows` does; gradient_rows:
+    settings float32[T, n] as `bind` lays them out; rows, starts, samples, gains as `sort.sort_rows`; gradient_rows: the
     address of the gradient of each sample row, table after table, in each core after core.
     """
     widest = 0

@@ -2,8 +2,8 @@
 
 Names are TensorFlow's in snake case; argument names, order and defaults are those of TensorFlow 2.21. Tensors may be
 anything with `__array__`, DLPack or plain sequences. Where TensorFlow places an operation on a device, a keyword `core`
-names the core. `load_tpu_embedding_<algorithm>_parameters` and its `retrieve` twin exist for every algorithm that has them
-there.
+names the core. `load_tpu_embedding_<algorithm>_parameters` and its `retrieve` twin exist for every algorithm that
+has them there.
 """
 
 from anycore.ops.enqueue import (

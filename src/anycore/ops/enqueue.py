@@ -113,7 +113,7 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     device_ordinal: int = -1,
     combiners: Sequence[Any] = (),
 ) -> None:
-    """Queues one input per feature: sparse where the first tensor has rank 2, ragged at rank 1, dense where it is empty.
+    """Queues one input per feature: sparse where the first tensor has rank 2, ragged at 1, dense where it is empty.
 
     Raises: InputError; then nothing is queued.
     """

@@ -17,7 +17,10 @@ from anycore.optimizers import OPTIMIZERS, Optimizer
 
 _AUXILIARIES = 7
 _NOTHING_ACCUMULATED = np.array([1], np.uint32).view(np.float32)[0]
-"""The smallest denormal marks a row without an accumulated gradient. Source: TensorFlow's optimization parameter utils."""
+"""The smallest denormal marks an element without an accumulated gradient.
+
+Source: `tpu_embedding_optimization_parameters_utils`, TensorFlow.
+"""
 
 
 def load_all_tpu_embedding_parameters(
@@ -35,7 +38,7 @@ def load_all_tpu_embedding_parameters(
 ) -> None:
     """Overwrites one shard of every table; auxiliary k holds the k-th slot of each table, an empty array where unused.
 
-    The position after a table's slots, that of its gradient accumulators, may be given; between steps they hold nothing.
+    The position after a table's slots, its gradient accumulators, may be given; between steps they hold nothing.
 
     Raises: InputError; then nothing has changed.
     """
@@ -105,7 +108,7 @@ def _load_op(optimizer: type[Optimizer]) -> Callable[..., None]:
 
     signature = _signature(variables)
     load.__doc__ = (
-        f"Overwrites {', '.join(variables)} of one shard of a table that {optimizer.wire_name} trains, float32 [rows, D].\n\n"
+        f"Overwrites {', '.join(variables)}, float32 [rows, D], of one shard of a table with {optimizer.wire_name}.\n\n"
         "Exactly one of `table_id` and `table_name` names the table. Raises: InputError; then nothing has changed."
     )
     return _named(load, name, signature)
@@ -125,7 +128,7 @@ def _retrieve_op(optimizer: type[Optimizer]) -> Callable[..., Any]:
 
     signature = _signature(())
     retrieve.__doc__ = (
-        f"Returns {', '.join(variables)} of one shard of a table that {optimizer.wire_name} trains, float32 [rows, D].\n\n"
+        f"Returns {', '.join(variables)}, float32 [rows, D], of one shard of a table with {optimizer.wire_name}.\n\n"
         "Exactly one of `table_id` and `table_name` names the table. Raises: InputError for an unknown table or shard."
     )
     return _named(retrieve, name, signature)

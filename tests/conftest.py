@@ -1,0 +1,16 @@
+"""Settings of the whole test run."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# TensorFlow greets on standard error, and with oneDNN its sums are not those of its plain kernels.
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+
+# The first example compiles kernels, which says nothing about the code's speed. Where CI is set, hypothesis's own
+# profile for it is the parent of this one: the same examples in every run.
+settings.register_profile("anycore", deadline=None)
+settings.load_profile("anycore")
