@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference_inputs
+from engines import State, assert_same_bits, parameters, small_engine, state
 from hypothesis import HealthCheck, given, settings
 from numpy.typing import NDArray
 from reference import ReferenceEngine
@@ -24,7 +25,6 @@ from anycore import (
     InputError,
     Mode,
     Ragged,
-    ShardingStrategy,
     Sparse,
     TableConfig,
 )
@@ -35,12 +35,9 @@ from anycore.optimizers import (
     AdagradMomentum,
     Adam,
     DynamicLearningRate,
-    Optimizer,
     StochasticGradientDescent,
 )
 from anycore.proto import TPUEmbeddingConfiguration
-
-State = dict[str, dict[str, NDArray[np.float32]]]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,29 +49,6 @@ def test_engine_agrees_with_the_reference(scenario: Scenario) -> None:
         scenario, ReferenceEngine(scenario.config), wrapper(reference_inputs.Sparse, reference_inputs.Ragged)
     )
     assert_agree(ours, theirs)
-
-
-def state(engine: EmbeddingEngine) -> State:
-    return {table.name: engine.retrieve(table.name) for table in engine.config.tables}
-
-
-def assert_same_bits(a: State, b: State) -> None:
-    for table, variables in a.items():
-        for name, values in variables.items():
-            np.testing.assert_array_equal(values.view(np.uint32), b[table][name].view(np.uint32), f"{table} {name}")
-
-
-def small_engine(optimizer: Optimizer | None = None, **options: Any) -> EmbeddingEngine:
-    """One table of four rows [0, 1], [2, 3], … and one feature of two samples."""
-    optimizer = optimizer or StochasticGradientDescent(learning_rate=1.0)
-    config = EmbeddingConfig([TableConfig("t", 4, 2, optimizer)], [FeatureConfig("f", "t", [2])], **options)
-    engine = EmbeddingEngine(config, timeout=0.05)
-    engine.load("t", {"parameters": np.arange(8).reshape(4, 2)})
-    return engine
-
-
-def parameters(engine: EmbeddingEngine) -> list[list[float]]:
-    return engine.retrieve("t")["parameters"].tolist()  # type: ignore[no-any-return]
 
 
 # Equal bits
@@ -326,73 +300,6 @@ def test_an_unknown_mode_is_named() -> None:
 def test_a_bad_number_of_threads_is_named() -> None:
     with pytest.raises(ConfigError, match="num_threads must be at least 1, got 0"):
         EmbeddingEngine(small_engine().config, num_threads=0)
-
-
-# Loading and retrieving
-
-
-@pytest.mark.parametrize(
-    ("strategy", "shards"),
-    [
-        (ShardingStrategy.DIV_DEFAULT, [[0, 1, 2], [3, 4], [5, 6]]),
-        (ShardingStrategy.MOD, [[0, 3, 6], [1, 4], [2, 5]]),
-    ],
-)
-def test_shards_are_views_of_the_same_rows(strategy: ShardingStrategy, shards: list[list[int]]) -> None:
-    table = TableConfig("t", 7, 1, Adagrad())
-    engine = EmbeddingEngine(EmbeddingConfig([table], [FeatureConfig("f", "t", [1])], sharding_strategy=strategy))
-    for shard_id, rows in enumerate(shards):
-        engine.load("t", {"parameters": np.array(rows)[:, None]}, num_shards=3, shard_id=shard_id)
-    assert engine.retrieve("t")["parameters"][:, 0].tolist() == list(range(7))
-    for shard_id, rows in enumerate(shards):
-        assert engine.retrieve(0, num_shards=3, shard_id=shard_id)["parameters"][:, 0].tolist() == rows
-
-
-@pytest.mark.parametrize(
-    ("table", "variables", "shard", "message"),
-    [
-        ("x", {}, {}, r"there is no table 'x', the tables are \['t'\]"),
-        (1, {}, {}, r"there is no table 1"),
-        ("t", {"momenta": np.zeros((4, 2))}, {}, r"no state variable 'momenta', adagrad has parameters, accumulators"),
-        ("t", {"parameters": np.zeros((4, 3))}, {}, r"parameters must have shape \(4, 2\), got \(4, 3\)"),
-        ("t", {"parameters": np.zeros((4, 2))}, {"num_shards": 2}, r"parameters must have shape \(2, 2\)"),
-        ("t", {"accumulators": np.zeros((4, 2)), "parameters": "no"}, {}, r"parameters must be real numbers"),
-        ("t", {}, {"num_shards": 2, "shard_id": 2}, r"shard_id must be at least 0 and less than num_shards = 2, got 2"),
-        ("t", {}, {"num_shards": 5, "shard_id": 4}, r"shard_id 4 of 5 is empty"),
-    ],
-)
-def test_a_refused_load_changes_nothing(table: Any, variables: Any, shard: Any, message: str) -> None:
-    engine = small_engine(Adagrad())
-    before = state(engine)
-    with pytest.raises(InputError, match=message):
-        engine.load(table, variables, **shard)
-    assert_same_bits(before, state(engine))
-
-
-def test_loading_several_tables_is_all_or_nothing() -> None:
-    engine = EmbeddingEngine(
-        EmbeddingConfig(
-            [TableConfig(name, 2, 1, StochasticGradientDescent()) for name in "ab"],
-            [FeatureConfig(name, name, [1]) for name in "ab"],
-        )
-    )
-    before = state(engine)
-    with pytest.raises(InputError, match="table 'b'"):
-        engine.load_tables({"a": {"parameters": np.ones((2, 1))}, "b": {"parameters": np.ones((3, 1))}})
-    assert_same_bits(before, state(engine))
-
-
-def test_starting_values_follow_from_seed_and_name() -> None:
-    def start(seed: int, name: str, rows: int) -> NDArray[np.float32]:
-        config = EmbeddingConfig([TableConfig(name, rows, 16, Adagrad())], [FeatureConfig("f", name, [1])])
-        return EmbeddingEngine(config, seed=seed).retrieve(name)["parameters"]
-
-    values = start(1, "t", 20_000)
-    np.testing.assert_array_equal(values[:10], start(1, "t", 10))
-    assert (values[:10] != start(2, "t", 10)).any()
-    assert (values[:10] != start(1, "u", 10)).any()
-    assert abs(values.std() - 0.8796 / 4) < 0.002
-    assert np.abs(values).max() <= 0.5
 
 
 # Threads of the caller

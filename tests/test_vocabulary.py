@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from anycore.kernels.bind import NUMBA, NUMPY, rebind
+from anycore.optimizers import vocabulary
+
+CONSTANTS = {"ZERO": 0, "ONE": 1, "TWO": 2}
+ARITY = {"sqrt": 1, "absolute": 1, "sign": 1, "minimum": 2, "maximum": 2, "where": 3}
+MEANING = {
+    "sqrt": np.sqrt,
+    "absolute": np.absolute,
+    "sign": np.sign,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "where": np.where,
+}
+BACKENDS = {"numpy": NUMPY, "numba": NUMBA}
+
+# No word may turn -0.0 into 0.0, drop a NaN, flush a denormal or overflow early.
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -1.0, 0.3, -2.5, 1e-45, -1e-45, 1e-38, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan], np.float32
+)
+EXPONENTS = [0.5, -0.5, 1.0, 2.0, -1.0, 0.0, 0.3, -1 / 3]
+
+
+def elementwise(word: Any, *arguments: Any) -> np.ndarray:
+    """Returns float32 results of a compiled word, called for one element at a time."""
+    results = [word(*scalars) for scalars in zip(*arguments, strict=True)]
+    return np.array(results, np.float32)
+
+
+def raised_by(exponent: float) -> Any:
+    """Returns a rule that raises to a compiled-in exponent."""
+
+    def rule(base: Any) -> Any:
+        return power(base, EXPONENT)  # type: ignore[name-defined]  # noqa: F821
+
+    return rebind(rule, {"EXPONENT": np.float32(exponent)})
+
+
+def powers(backend: str, base: np.ndarray, exponent: float) -> Any:
+    rule = rebind(raised_by(exponent), BACKENDS[backend])
+    with np.errstate(all="ignore"):
+        return rule(base) if backend == "numpy" else elementwise(njit(error_model="numpy")(rule), base)
+
+
+def assert_same_bits(ours: Any, theirs: Any) -> None:
+    """Equal, NaN where NaN, and with the same sign of zero."""
+    assert ours.dtype == theirs.dtype == np.float32
+    np.testing.assert_array_equal(ours, theirs)
+    defined = ~np.isnan(theirs)
+    np.testing.assert_array_equal(np.signbit(ours)[defined], np.signbit(theirs)[defined])
+
+
+def test_every_word_is_tested() -> None:
+    assert sorted([*CONSTANTS, *ARITY, "power"]) == sorted(vocabulary.__all__)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_has_every_word_and_no_other(backend: str) -> None:
+    assert sorted(BACKENDS[backend]) == sorted(vocabulary.__all__)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_are_float32(backend: str, name: str) -> None:
+    constant = BACKENDS[backend][name]
+    assert type(constant) is np.float32
+    assert constant == CONSTANTS[name]
+
+
+@pytest.mark.parametrize("name", ARITY)
+def test_words_mean_the_same_in_both_backends(name: str) -> None:
+    operands = [axis.ravel() for axis in np.meshgrid(*[SPECIAL] * min(ARITY[name], 2))]
+    if name == "where":
+        operands = [operands[0] < operands[1], *operands]
+    if name in ("minimum", "maximum"):  # which of 0.0 and -0.0 is the greater is open
+        operands = [operand[(operands[0] != 0) | (operands[1] != 0)] for operand in operands]
+    with np.errstate(all="ignore"):
+        expected = MEANING[name](*operands)
+        assert_same_bits(NUMPY[name](*operands), expected)
+        assert_same_bits(elementwise(NUMBA[name], *operands), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("exponent", "root"),
+    [(0.5, np.sqrt), (-0.5, lambda x: np.float32(1) / np.sqrt(x)), (1.0, np.array)],
+)
+def test_power_of_a_special_exponent_is_exact(backend: str, exponent: float, root: Any) -> None:
+    """Zeros, infinities and the last bit tell a root from the general power."""
+    base = np.concatenate([SPECIAL, np.random.default_rng(0).lognormal(0, 20, 1000).astype(np.float32)])
+    with np.errstate(all="ignore"):
+        expected = root(base)
+        assert (np.signbit(np.float32(-0.0) ** np.float32(0.5)), np.signbit(np.sqrt(np.float32(-0.0)))) == (False, True)
+    assert_same_bits(powers(backend, base, exponent), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("exponent", EXPONENTS)
+def test_power_of_any_exponent(backend: str, exponent: float) -> None:
+    base = np.random.default_rng(1).lognormal(0, 3, 1000).astype(np.float32)
+    found = powers(backend, base, exponent)
+    assert found.dtype == np.float32
+    # Each library rounds its power in its own way, by about one unit in the last place.
+    np.testing.assert_allclose(found, base.astype(float) ** float(np.float32(exponent)), rtol=3e-7)
