@@ -33,4 +33,4 @@ def small_engine(optimizer: Optimizer | None = None, **options: Any) -> Embeddin
 
 
 def parameters(engine: EmbeddingEngine) -> list[list[float]]:
-    return engine.retrieve("t")["parameters"].tolist()  # type: ignore[no-any-return]
+    return engine.retrieve("t")["parameters"].tolist()

@@ -133,7 +133,7 @@ class ReferenceEngine:
         found: list[tuple[int, Lookup]] = []
         per_table = len(combiners) == len(descriptors)
         exact = not self.config.feature_descriptor
-        for number, (entry, (output, shape, rows), length) in enumerate(zip(batch, blocks, lengths)):
+        for number, (entry, (output, shape, rows), length) in enumerate(zip(batch, blocks, lengths, strict=True)):
             table = self.layout.outputs[output].table
             combiner = combiners[table if per_table else number] if combiners else "sum"
             for at in lookups(entry, shape, descriptors[table].vocabulary_size, combiner, length, exact):
@@ -152,13 +152,13 @@ class ReferenceEngine:
             return [Block(f, output.shape, list(range(prod(output.shape)))) for f, output in enumerate(layout.outputs)]
         if table_ids is None:  # one entry fills all rows of its table
             table_ids = range(len(layout.outputs))
-            num_features = num_features or [n // max(1, k) for n, k in zip(layout.num_features, lengths)]
+            num_features = num_features or [n // max(1, k) for n, k in zip(layout.num_features, lengths, strict=True)]
         num_features = num_features or [1] * count
         if not count == len(table_ids) == len(lengths) == len(num_features):
             raise ValueError("table_ids, max_sequence_lengths and num_features must have one element per entry")
         filled = [0] * len(layout.outputs)
         blocks = []
-        for table, length, features in zip(table_ids, lengths, num_features):
+        for table, length, features in zip(table_ids, lengths, num_features, strict=True):
             shape = (layout.batch_size * features, length) if length else (layout.batch_size * features,)
             width = features * max(1, length)
             starts = [sample * layout.num_features[table] + filled[table] for sample in range(layout.batch_size)]
@@ -209,8 +209,10 @@ class ReferenceEngine:
         if step is None or core not in (step.lookups if step.mode == BACKWARD_PASS_ONLY else step.received):
             raise RuntimeError("send_gradients before receive_activations")
         shapes = [self._shape(k) for k in range(len(self.layout.outputs))]
-        filled = [np.zeros(s) if g is None else np.asarray(g, np.float32) for g, s in zip(gradients, shapes)]
-        if len(gradients) != len(shapes) or any(g.shape != s for g, s in zip(filled, shapes)):
+        filled = [
+            np.zeros(s) if g is None else np.asarray(g, np.float32) for g, s in zip(gradients, shapes, strict=False)
+        ]
+        if len(gradients) != len(shapes) or any(g.shape != s for g, s in zip(filled, shapes, strict=True)):
             raise ValueError(f"gradients must have the shapes of the activations, {shapes}")
         rates = [float(np.float32(rate)) for rate in learning_rates]
         if len(rates) != len(self.tags) or not all(map(isfinite, rates)):
@@ -228,7 +230,7 @@ class ReferenceEngine:
 
     def _advance(self) -> None:
         """Apply every update whose time has come: at once, or pipelined after the next step's forward."""
-        for step, following in zip(self.steps, [*self.steps[1:], None]):
+        for step, following in zip(self.steps, [*self.steps[1:], None], strict=True):
             seen = following is not None and len(following.received) == self.num_cores
             if self._complete(step) and (seen or not self.pipelined or step.mode == BACKWARD_PASS_ONLY):
                 self._settle(step)
@@ -275,7 +277,7 @@ class ReferenceEngine:
         slots = [variables[slot][i] for slot in OPTIMIZERS[name].slots]
         w, *slots = OPTIMIZERS[name].rule(self._hyper_parameters(parameters, rates), w, g, lr, *slots)
         variables["parameters"][i] = np.clip(w, *limits(parameters.clipping_limits))
-        for slot, values in zip(OPTIMIZERS[name].slots, slots):
+        for slot, values in zip(OPTIMIZERS[name].slots, slots, strict=True):
             variables[slot][i] = values
 
     @staticmethod

@@ -65,12 +65,13 @@ def lookups(
         places = _dense_places(len(ids), prod(shape), exact and (_is_array(entry) or len(ids) > 0))
         length = 0  # one id for each activation row, also where the entry is a sequence
     rows = [row for row, _ in places]
+    cells: list[int | None] = list(rows)
     if length:
         cells = [row * length + position if position < length else None for row, position in places]
         gains = [1.0] * len(ids)
     else:
-        cells, gains = rows, _gains(rows, weights or [1.0] * len(ids), combiner)
-    found = [Lookup(cell, i, gain) for cell, i, gain in zip(cells, ids, gains) if cell is not None]
+        gains = _gains(rows, weights or [1.0] * len(ids), combiner)
+    found = [Lookup(cell, i, gain) for cell, i, gain in zip(cells, ids, gains, strict=True) if cell is not None]
     if any(a.cell > b.cell for a, b in pairwise(found)):
         raise ValueError("sample indices must not descend")
     return found
@@ -137,7 +138,7 @@ def _sparse_places(indices: np.ndarray, count: int, shape: tuple[int, ...], leng
     limit = _row_count(shape, length)
     if any(not 0 <= row < limit for row in rows) or any(at < 0 for at in positions):
         raise ValueError(f"sample indices must lie in [0, {limit}), got {indices.tolist()}")
-    return list(zip(rows, positions))
+    return list(zip(rows, positions, strict=True))
 
 
 def _gains(rows: list[int], weights: list[float], combiner: str) -> list[float]:
@@ -147,7 +148,7 @@ def _gains(rows: list[int], weights: list[float], combiner: str) -> list[float]:
     if combiner == "sum":
         return list(weights)
     totals: dict[int, float] = defaultdict(float)
-    for row, weight in zip(rows, weights):
+    for row, weight in zip(rows, weights, strict=True):
         totals[row] += weight if combiner == "mean" else weight * weight
     denominators = [totals[row] if combiner == "mean" else sqrt(totals[row]) for row in rows]
-    return [weight / total if total else 0.0 for weight, total in zip(weights, denominators)]
+    return [weight / total if total else 0.0 for weight, total in zip(weights, denominators, strict=True)]

@@ -142,14 +142,16 @@ def assert_agree(outcome: Outcome, reference: Outcome, rtol: float = 2e-5, atol:
     """Compare with the outcome of the float64 reference; `atol` is relative to an array's largest value above 1."""
     assert len(outcome.activations) == len(reference.activations)
     assert len(outcome.tables) == len(reference.tables)
-    for number, (ours, theirs, slack) in enumerate(zip(outcome.activations, reference.activations, reference.slack)):
+    for number, (ours, theirs, slack) in enumerate(
+        zip(outcome.activations, reference.activations, reference.slack, strict=True)
+    ):
         assert ours.keys() == theirs.keys()
         for core in theirs:
             assert len(ours[core]) == len(theirs[core])
-            for k, (a, b) in enumerate(zip(ours[core], theirs[core])):
+            for k, (a, b) in enumerate(zip(ours[core], theirs[core], strict=True)):
                 what = f"activations of step {number}, core {core}, output {k}"
                 _assert_close(a, b, slack[core][k], rtol, atol, what)
-    for number, (ours_then, theirs_then) in enumerate(zip(outcome.tables, reference.tables)):
+    for number, (ours_then, theirs_then) in enumerate(zip(outcome.tables, reference.tables, strict=True)):
         for table, variables in theirs_then.items():
             assert ours_then[table].keys() == variables.keys()
             for name, b in variables.items():
@@ -207,7 +209,7 @@ def configs(draw: Any, message_class: type, optimizers: Sequence[str] = tuple(HY
     tables = draw(st.lists(table, min_size=1, max_size=3))
     rates = [t["optimization_parameters"]["learning_rate"] for t in tables]
     tags = sorted({rate["dynamic"]["tag"] for rate in rates if "dynamic" in rate})
-    for number, (described, rate) in enumerate(zip(tables, rates)):
+    for number, (described, rate) in enumerate(zip(tables, rates, strict=True)):
         described["name"] = f"table{number}"
         if "dynamic" in rate:  # close the gaps between tags
             rate = {"dynamic": {"tag": tags.index(rate["dynamic"]["tag"])}}
@@ -305,9 +307,9 @@ def calls(draw: Any, config: Any) -> Call:
             keywords["table_ids"] = [t for t, _, _ in entries]
             if any(count > 1 for _, count, _ in entries) or draw(st.booleans()):
                 keywords["num_features"] = [count for _, count, _ in entries]
-        table_ids, counts, lengths = (list(column) for column in zip(*entries))
+        table_ids, counts, lengths = (list(column) for column in zip(*entries, strict=True))
         rows = [config.batch_size_per_tensor_core * count for count in counts]
-        shapes = [(n, length) if length else (n,) for n, length in zip(rows, lengths)]
+        shapes = [(n, length) if length else (n,) for n, length in zip(rows, lengths, strict=True)]
     if any(lengths):
         keywords["max_sequence_lengths"] = lengths
     combiners = draw(st.sampled_from([0, len(tables), len(table_ids)]))
@@ -315,7 +317,7 @@ def calls(draw: Any, config: Any) -> Call:
         keywords["combiners"] = [draw(st.sampled_from(["sum", "mean", "sqrtn"])) for _ in range(combiners)]
     batch = [
         draw(inputs(shape, length, tables[table_id].vocabulary_size, not features))
-        for shape, length, table_id in zip(shapes, lengths, table_ids)
+        for shape, length, table_id in zip(shapes, lengths, table_ids, strict=True)
     ]
     return Call(batch, keywords)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from threading import Barrier
 from typing import Any
 
@@ -48,6 +48,12 @@ def step(backend: str, optimizer: Optimizer, rate: float, g: Any, w: Any, *slots
     return np.split(record[1:-1], 1 + len(slots))
 
 
+def name_of(optimizer: Optimizer) -> str:
+    """Returns the optimizer's name and the hyper-parameters that are not at their defaults."""
+    changed = {f.name: getattr(optimizer, f.name) for f in fields(optimizer) if getattr(optimizer, f.name) != f.default}
+    return "-".join([optimizer.wire_name, *(f"{name}={value}" for name, value in changed.items())])
+
+
 def assert_same_bits(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
     """Equal, NaN where NaN, and with the same sign of zero."""
     for a, b in zip(ours, theirs, strict=True):
@@ -82,20 +88,18 @@ def gradients(kind: str, size: int) -> np.ndarray:
 
 @pytest.mark.parametrize("rate", [0.05, 0.0, -0.3])
 @pytest.mark.parametrize("kind", ["random", "zero", "huge", "largest", "tiny", "denormal"])
-@pytest.mark.parametrize("optimizer", VARIANTS, ids=repr)
+@pytest.mark.parametrize("optimizer", VARIANTS, ids=name_of)
 def test_numba_gives_the_bits_of_numpy(optimizer: Optimizer, kind: str, rate: float) -> None:
     size = 130
     rng = np.random.default_rng(7)
     slots = [rng.uniform(0, 1, size).astype(np.float32) * (rng.random(size) < 0.9) for _ in optimizer.slots]
     arguments = rate, gradients(kind, size), rng.normal(0, 1, size), *slots
     ours, theirs = (step(backend, optimizer, *arguments) for backend in ("numba", "numpy"))
-    if isinstance(optimizer, FTRL):  # clips to ±0, and which zero is the greater is open
-        ours, theirs = ([value + np.float32(0) for value in values] for values in (ours, theirs))
     assert_same_bits(ours, theirs)
 
 
 @pytest.mark.parametrize("size", [1, 3, 16, 63, 64, 65])
-@pytest.mark.parametrize("optimizer", [StochasticGradientDescent(), Adagrad(), Adam()], ids=repr)
+@pytest.mark.parametrize("optimizer", [StochasticGradientDescent(), Adagrad(), Adam()], ids=name_of)
 def test_every_dimension(optimizer: Optimizer, size: int) -> None:
     rng = np.random.default_rng(size)
     values = [rng.uniform(0.1, 1, size) for _ in range(2 + len(optimizer.slots))]
@@ -264,7 +268,7 @@ class Tuned(Optimizer):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [({}, [6, 10]), ({"signed": False}, [-16, 16]), ({"signed": False, "exponent": 0.0}, [2, 12])],
+    [({}, [6, 10]), ({"signed": False}, [-10, 16]), ({"signed": False, "exponent": 0.0}, [2, 10])],
 )
 def test_a_rule_of_a_user(backend: str, changes: dict[str, Any], expected: list[float]) -> None:
     """Hyper-parameters reach the rule by name, whatever stands between them."""

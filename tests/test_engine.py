@@ -212,8 +212,8 @@ def test_backward_pass_only_trains_without_activations() -> None:
 
 
 def test_the_caller_may_reuse_inputs_after_each_call() -> None:
-    for options in ({}, {"pipeline_execution_with_tensor_core": True}):
-        engine = small_engine(**options)
+    for pipelined in (False, True):
+        engine = small_engine(pipeline_execution_with_tensor_core=pipelined)
         ids, gradients = np.array([0, 1]), np.ones((2, 2), np.float32)
         engine.enqueue([ids])
         ids[:] = 3
@@ -287,7 +287,7 @@ def test_a_refused_enqueue_queues_nothing() -> None:
 @pytest.mark.parametrize("call", ["enqueue", "receive_activations", "send_gradients"])
 @pytest.mark.parametrize("core", [-1, 1])
 def test_a_core_that_does_not_exist_is_named(call: str, core: int) -> None:
-    arguments = {"enqueue": [[[0]]], "receive_activations": [], "send_gradients": [[None]]}[call]
+    arguments: Any = {"enqueue": [[[0]]], "receive_activations": [], "send_gradients": [[None]]}[call]
     with pytest.raises(InputError, match=rf"{call}: core must be in \[0, 1\), got {core}"):
         getattr(small_engine(), call)(*arguments, core=core)
 

@@ -181,7 +181,7 @@ def test_row_function_of_another_shape() -> None:
 @pytest.mark.parametrize("initializer", RANDOM)
 @pytest.mark.parametrize("parameters", [np.zeros((2, 3)), np.zeros((3, 2), np.float32).T])
 def test_memory_that_a_kernel_cannot_fill(initializer: Initializer, parameters: Any) -> None:
-    with pytest.raises(InputError, match="^table 'user': parameters must be float32 with the values of a row side by"):
+    with pytest.raises(InputError, match=r"^table 'user': parameters must be float32 with the values of a row side by"):
         initializer.fill(parameters, 0, 0, "user")
 
 

@@ -12,10 +12,13 @@ import tensorflow as tf
 from golden import GOLDEN, Golden
 from tensorflow.python.framework import op_def_registry
 
-import anycore
-from anycore import CallOrderError, ConfigError, InputError, ops
+import anycore.ops
+from anycore import CallOrderError, ConfigError, InputError
 from anycore.optimizers import OPTIMIZERS
 from anycore.proto import TPUEmbeddingConfiguration
+
+# The tests also call them as nobody should.
+ops: Any = anycore.ops
 
 NONE = np.array([], np.float32)
 
@@ -105,7 +108,7 @@ FAVORITED = ([[0, 0], [0, 1], [1, 0]], [0, 2, 3], [0, 1, 1])
 FRIENDS = ([[0, 0], [1, 0], [1, 1], [1, 2]], [0, 1, 4], [3, 0, 1, 2])
 
 
-def columns(*places: int) -> list[list[Any]]:
+def columns(*places: int) -> Any:
     return [[feature[place] for feature in (WATCHED, FAVORITED, FRIENDS)] for place in places]
 
 
@@ -200,6 +203,10 @@ def test_sparse_batch_interleaves_the_features_of_a_sample() -> None:
     assert activations.tolist() == [[5], [0], [0], [12]]
 
 
+def load_all(*lists: Any, config: bytes, num_shards: int = 1, shard_id: int = 0) -> None:
+    ops.load_all_tpu_embedding_parameters(*lists, config=config, num_shards=num_shards, shard_id=shard_id)
+
+
 def test_all_tables_are_loaded_and_retrieved_at_once() -> None:
     config = base_fixture()
     ops.configure_tpu_embedding(config)
@@ -208,7 +215,7 @@ def test_all_tables_are_loaded_and_retrieved_at_once() -> None:
     for shard_id in (0, 1):
         given = [random.random((4, 4), np.float32), random.random((8, 2), np.float32)]
         slots = [random.random((4, 4), np.float32), random.random((8, 2), np.float32)]
-        ops.load_all_tpu_embedding_parameters(given, slots, *[[NONE, NONE]] * 6, config, 2, shard_id)
+        load_all(given, slots, *[[NONE, NONE]] * 6, config=config, num_shards=2, shard_id=shard_id)
         shards.append((given, slots))
     for shard_id, (given, slots) in enumerate(shards):
         lists = ops.retrieve_all_tpu_embedding_parameters(2, config, 2, shard_id)
@@ -219,7 +226,7 @@ def test_all_tables_are_loaded_and_retrieved_at_once() -> None:
         assert [a.shape for a in lists[2]] == [(4, 4), (8, 2)]
         assert {int(bits) for a in lists[2] for bits in np.unique(a.view(np.uint32))} == {1}
         assert all(a.shape == (0, 0) for auxiliary in lists[3:] for a in auxiliary)
-        ops.load_all_tpu_embedding_parameters(*lists, config, 2, shard_id)
+        load_all(*lists, config=config, num_shards=2, shard_id=shard_id)
 
 
 def test_retrieve_all_has_the_shapes_that_tensorflow_infers() -> None:
@@ -300,11 +307,11 @@ def shard(**arguments: Any) -> dict[str, Any]:
         (lambda c: ops.retrieve_all_tpu_embedding_parameters(1, c, 1, 0), "num_tables must be 2, got 1"),
         (lambda c: ops.retrieve_all_tpu_embedding_parameters(2, c, 9, 8), "table 'video': every shard must hold a row"),
         (
-            lambda c: ops.load_all_tpu_embedding_parameters([NONE], *[[NONE] * 2] * 7, c, 1, 0),
+            lambda c: load_all([NONE], *[[NONE] * 2] * 7, config=c),
             "parameters must hold 2 arrays, one per table, got 1",
         ),
         (
-            lambda c: ops.load_all_tpu_embedding_parameters(*[[np.ones((8, 4)), np.ones((16, 2))]] * 8, c, 1, 0),
+            lambda c: load_all(*[[np.ones((8, 4)), np.ones((16, 2))]] * 8, config=c),
             r"table 'video' has 1 slots, auxiliary3\[0\] must be empty, got 32 elements",
         ),
         (

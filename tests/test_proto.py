@@ -113,7 +113,7 @@ def plain(message: Any, declared: Descriptor) -> Any:
     for field, value in message.ListFields():
         if known := declared.fields_by_number.get(field.number):
             values = list(value) if is_repeated(field) else [value]
-            content.append((field.name, [plain(item, known.message_type) for item in values]))
+            content.append((field.name, [plain(item, known.message_type or declared) for item in values]))
     return content
 
 

@@ -6,6 +6,9 @@ names the core. `load_tpu_embedding_<algorithm>_parameters` and its `retrieve` t
 has them there.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from anycore.ops.enqueue import (
     dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch,
     dynamic_enqueue_tpu_embedding_ragged_tensor_batch,
@@ -22,8 +25,6 @@ from anycore.ops.parameters import (
 )
 from anycore.ops.recv_send import recv_tpu_embedding_activations, send_tpu_embedding_gradients
 from anycore.ops.system import configure_tpu_embedding, is_tpu_embedding_initialized, shutdown_tpu_system
-
-globals().update(PARAMETER_OPS)
 
 __all__ = [
     "configure_tpu_embedding",
@@ -42,3 +43,14 @@ __all__ = [
     "shutdown_tpu_system",
     *PARAMETER_OPS,
 ]
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    # Made from OPTIMIZERS; a type checker learns here that they exist.
+    if name not in PARAMETER_OPS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return PARAMETER_OPS[name]
+
+
+def __dir__() -> list[str]:
+    return __all__
