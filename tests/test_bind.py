@@ -18,7 +18,7 @@ from anycore.optimizers import (
     Adagrad,
     AdagradMomentum,
     Adam,
-    DynamicLearningRate,
+    DynamicInput,
     Optimizer,
     SimulatedQuantization,
     Slot,
@@ -190,7 +190,7 @@ def test_settings_hold_no_number_that_is_compiled_in() -> None:
     [
         (Adam(), {"beta1": 0.1, "beta2": 0.2, "epsilon": 0.3}),
         (Adam(), {"learning_rate": 7.0}),
-        (Adam(), {"learning_rate": DynamicLearningRate(3)}),
+        (Adam(), {"learning_rate": DynamicInput(3)}),
         (Adam(), {"gradient_accumulation": False, "hot_id_replication": True, "low_dimensional_packing": True}),
         (Adam(), {"simulated_quantization": SimulatedQuantization((-1, 1), 16)}),
         (Adam(), {"multiply_weight_decay_factor_by_learning_rate": True}),

@@ -34,7 +34,7 @@ from anycore.optimizers import (
     Adagrad,
     AdagradMomentum,
     Adam,
-    DynamicLearningRate,
+    DynamicInput,
     StochasticGradientDescent,
 )
 from anycore.proto import TPUEmbeddingConfiguration
@@ -56,9 +56,9 @@ def test_engine_agrees_with_the_reference(scenario: Scenario) -> None:
 
 OPTIMIZERS = [
     StochasticGradientDescent(learning_rate=0.1),
-    Adagrad(learning_rate=DynamicLearningRate(0), gradient_clipping_limits=(-0.5, 0.5)),
+    Adagrad(learning_rate=DynamicInput(0), gradient_clipping_limits=(-0.5, 0.5)),
     AdagradMomentum(learning_rate=0.1, use_nesterov=True, exponent=3.0),
-    Adam(learning_rate=DynamicLearningRate(0), weight_decay_factor=0.01, use_non_lazy_adam=True),
+    Adam(learning_rate=DynamicInput(0), weight_decay_factor=0.01, use_non_lazy_adam=True),
     FTRL(learning_rate=0.1, l1=0.01),
     Adagrad(learning_rate=0.1, gradient_accumulation=False),
 ]
@@ -147,7 +147,7 @@ def test_a_zero_gradient_still_touches_its_row() -> None:
 def test_a_dynamic_rate_is_shared_by_its_tag() -> None:
     tables = [
         TableConfig(
-            name, 1, 1, StochasticGradientDescent(learning_rate=DynamicLearningRate(tag)), initializer=Constant(0)
+            name, 1, 1, StochasticGradientDescent(learning_rate=DynamicInput(tag)), initializer=Constant(0)
         )
         for name, tag in [("a", 1), ("b", 0), ("c", 1)]
     ]
@@ -253,7 +253,7 @@ def test_a_refused_send_changes_nothing_and_may_be_repeated(gradients: Any, rate
 
 @pytest.mark.parametrize("rate", [np.nan, np.inf, [0.1], "fast"])
 def test_a_rate_that_is_no_finite_scalar_is_refused(rate: Any) -> None:
-    engine = small_engine(StochasticGradientDescent(learning_rate=DynamicLearningRate(0)))
+    engine = small_engine(StochasticGradientDescent(learning_rate=DynamicInput(0)))
     engine.enqueue([[0]])
     engine.receive_activations()
     with pytest.raises(InputError, match=r"learning_rates\[0\]"):
@@ -263,7 +263,7 @@ def test_a_rate_that_is_no_finite_scalar_is_refused(rate: Any) -> None:
 
 
 def test_cores_must_send_the_same_rates() -> None:
-    engine = small_engine(StochasticGradientDescent(learning_rate=DynamicLearningRate(0)), num_tensor_cores=2)
+    engine = small_engine(StochasticGradientDescent(learning_rate=DynamicInput(0)), num_tensor_cores=2)
     for core in (0, 1):
         engine.enqueue([[0]], core=core)
         engine.receive_activations(core)

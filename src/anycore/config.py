@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from anycore.errors import ConfigError
 from anycore.initializers import Initializer, resolve
-from anycore.optimizers import DynamicLearningRate, Optimizer
+from anycore.optimizers import Optimizer
 from anycore.optimizers.wire import optimizer_from_proto, optimizer_to_proto
 from anycore.proto import TPUEmbeddingConfiguration
 from anycore.sharding import ShardingStrategy
@@ -253,8 +253,7 @@ class EmbeddingConfig:
             yield f"No feature_descriptor fields found for table {unused!r} (FeatureDescriptor.table_id)"
 
     def _tag_problems(self) -> Iterator[str]:
-        rates = [table.optimizer.learning_rate for table in self.tables]
-        tags = {rate.tag for rate in rates if isinstance(rate, DynamicLearningRate)}
+        tags: set[int] = set().union(*(table.optimizer.tags for table in self.tables))
         for tag in range(len(tags)):
             if tag not in tags:
                 yield (

@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 
 from anycore.config import EmbeddingConfig
-from anycore.optimizers import DynamicLearningRate
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,7 @@ class Plan:
     @cached_property
     def num_tags(self) -> int:
         """Number of dynamic learning rates that every step delivers."""
-        rates = (table.optimizer.learning_rate for table in self.config.tables)
-        return len({rate.tag for rate in rates if isinstance(rate, DynamicLearningRate)})
+        return len(set().union(*(table.optimizer.tags for table in self.config.tables)))
 
     def _input_shapes(self) -> list[tuple[str, int, tuple[int, ...]]]:
         config = self.config

@@ -29,7 +29,12 @@ class Table:
     def __init__(self, config: TableConfig) -> None:
         self.config = config
         self.state_variables = config.optimizer.state_variables
-        width = config.dimension * len(self.state_variables)
+        widths = [config.dimension, *(1 if slot.per_row else config.dimension for slot in config.optimizer.slots)]
+        ends = np.cumsum(widths).tolist()
+        self._columns = {
+            name: slice(end - width, end) for name, width, end in zip(self.state_variables, widths, ends, strict=True)
+        }
+        width = ends[-1]
         padded = math.ceil(width / _LINE_FLOATS) * _LINE_FLOATS
         self._stride = padded if padded <= _MOST_PADDING * width else width
         self._records = self._allocate()
@@ -52,9 +57,8 @@ class Table:
         return address(self._records), self._stride * 4, self.config.dimension, self.config.vocabulary_size
 
     def view(self, variable: str) -> NDArray[np.float32]:
-        """Returns float32[vocabulary_size, dimension], the state variable itself and no copy."""
-        first = self.state_variables.index(variable) * self.config.dimension
-        return self._records[:, first : first + self.config.dimension]
+        """Returns float32[vocabulary_size, dimension or 1], the state variable itself and no copy."""
+        return self._records[:, self._columns[variable]]
 
     def initialise(self, seed: int) -> Iterable[Callable[[], None]]:
         """Returns jobs that together write every starting value; they may run in any order and thread."""
@@ -68,7 +72,7 @@ class Table:
             self.view(slot.name)[first:last] = slot.initial_value
 
     def checked(self, state_variables: Mapping[str, Any], rows: int) -> dict[str, NDArray[np.float32]]:
-        """Returns the given state variables as float32[rows, dimension].
+        """Returns the given state variables as float32[rows, dimension], or [rows, 1] for a slot that is per row.
 
         Raises: InputError for a name that the table does not have or a wrong shape.
         """
@@ -80,9 +84,9 @@ class Table:
                     f"{self.config.optimizer.wire_name} has {', '.join(self.state_variables)}"
                 )
             arrays[name] = as_floats(value, f"table {self.config.name!r}: {name}")
-            if arrays[name].shape != (rows, self.config.dimension):
+            shape = (rows, self.view(name).shape[1])
+            if arrays[name].shape != shape:
                 raise InputError(
-                    f"table {self.config.name!r}: {name} must have shape {(rows, self.config.dimension)}, "
-                    f"got {arrays[name].shape}"
+                    f"table {self.config.name!r}: {name} must have shape {shape}, got {arrays[name].shape}"
                 )
         return arrays

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.gradients import Gradient
-from anycore.kernels.bind import DECAY, LEARNING_RATE, compiled_step, settings_of
+from anycore.kernels.bind import compiled_step
 from anycore.kernels.lookup import lookup
 from anycore.kernels.parallel import Workers
 from anycore.kernels.pointers import FLOAT_BYTES
 from anycore.kernels.tasks import cut_rows
 from anycore.kernels.update import place_rows, update
-from anycore.optimizers import DynamicLearningRate, Optimizer
+from anycore.optimizers import Optimizer
+from anycore.optimizers.compose import settings_of
 from anycore.plan import Plan
 from anycore.sorted_ids import SortedIds
 from anycore.table import Table
@@ -37,7 +38,7 @@ class Tables:
         self.descriptors = np.array([table.descriptor() for table in self._tables], np.int64)
         self._dimensions = np.array([table.dimension for table in plan.config.tables])
         self._quantization = np.array([_quantization(optimizer) for optimizer in self._optimizers], np.float32)
-        self._settings = _stack([settings_of(optimizer, _constant_rate(optimizer)) for optimizer in self._optimizers])
+        self._settings = _stack([settings_of(optimizer) for optimizer in self._optimizers])
         self._zero = np.zeros(self._dimensions.max(), np.float32)
         workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
         self.steps = self._compile() if plan.config.trains else np.zeros((len(self._tables), 3), np.int64)
@@ -75,9 +76,9 @@ class Tables:
         """Applies one step: gradients[core][activation] of all cores (None: zeros), learning_rates[tag]."""
         settings = self._settings.copy()
         for table, optimizer in enumerate(self._optimizers):
-            if isinstance(optimizer.learning_rate, DynamicLearningRate):
-                new = settings_of(optimizer, learning_rates[optimizer.learning_rate.tag])
-                settings[table, [LEARNING_RATE, DECAY]] = new[[LEARNING_RATE, DECAY]]
+            if optimizer.tags:
+                new = settings_of(optimizer, learning_rates)
+                settings[table, : len(new)] = new
         gradient_rows = self._gradient_rows(gradients)
         tasks = cut_rows(self.descriptors, self.steps, ids.firsts, ids.distinct, ids.rows, ids.starts)
         self._workers.run(
@@ -116,7 +117,11 @@ class Tables:
         """Returns the tables' rows of `kernels.update.optimizers`, compiled now so that no step waits for it."""
         started = time.perf_counter()
         steps = [
-            (compiled_step(optimizer), optimizer.gradient_accumulation, optimizer.updates_every_row)
+            (
+                compiled_step(optimizer) if optimizer.rule else 0,
+                optimizer.gradient_accumulation,
+                optimizer.updates_every_row,
+            )
             for optimizer in self._optimizers
         ]
         _log.info("compiled the updates of %d tables in %.1f s", len(steps), time.perf_counter() - started)
@@ -128,10 +133,6 @@ def _stack(settings: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     for row, values in zip(stacked, settings, strict=True):
         row[: len(values)] = values
     return stacked
-
-
-def _constant_rate(optimizer: Optimizer) -> float:
-    return 0.0 if isinstance(optimizer.learning_rate, DynamicLearningRate) else optimizer.learning_rate
 
 
 def _quantization(optimizer: Optimizer) -> tuple[float, float, float]:

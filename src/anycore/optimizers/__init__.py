@@ -3,8 +3,9 @@
 from anycore.optimizers.adagrad import Adagrad
 from anycore.optimizers.adagrad_momentum import AdagradMomentum
 from anycore.optimizers.adam import Adam
+from anycore.optimizers.declarations import DynamicInput, Limits, SimulatedQuantization, Slot
 from anycore.optimizers.ftrl import FTRL
-from anycore.optimizers.optimizer import DynamicLearningRate, Limits, Optimizer, SimulatedQuantization, Slot
+from anycore.optimizers.optimizer import Optimizer
 from anycore.optimizers.stochastic_gradient_descent import StochasticGradientDescent
 
 __all__ = [
@@ -13,7 +14,7 @@ __all__ = [
     "Adagrad",
     "AdagradMomentum",
     "Adam",
-    "DynamicLearningRate",
+    "DynamicInput",
     "Limits",
     "Optimizer",
     "SimulatedQuantization",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from anycore.optimizers.optimizer import Interval, Optimizer, Slot, compiled
+from anycore.optimizers.declarations import Interval, Slot, compiled
+from anycore.optimizers.optimizer import Optimizer
 from anycore.optimizers.vocabulary import ONE, power, where
 
 

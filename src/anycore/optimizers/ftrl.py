@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from anycore.optimizers.optimizer import Interval, Optimizer, Slot, compiled
+from anycore.optimizers.declarations import Interval, Slot, compiled
+from anycore.optimizers.optimizer import Optimizer
 from anycore.optimizers.vocabulary import TWO, maximum, minimum, power, where
 
 

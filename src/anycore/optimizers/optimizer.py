@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
 from anycore.errors import ConfigError
+from anycore.optimizers.declarations import DynamicInput, Interval, Limits, SimulatedQuantization, Slot
 
-Limits = tuple[float | None, float | None]
-"""(lower, upper); None leaves that side open."""
-
-
-@dataclass(frozen=True)
-class DynamicLearningRate:
-    """A learning rate that is delivered with the gradients of every step, at position `tag`.
-
-    Source: `LearningRate.dynamic`, optimization_parameters.proto, TensorFlow 2.21.
-    """
-
-    tag: int
-
-
-@dataclass(frozen=True)
-class SimulatedQuantization:
-    """Rounding of looked-up rows to `num_buckets` levels between the limits; stored rows stay float32.
-
-    Source: `SimulatedQuantization`, optimization_parameters.proto, TensorFlow 2.21.
-    """
-
-    clipping_limits: tuple[float, float]
-    num_buckets: int
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A state variable that a rule keeps beside `parameters`, and the value it starts from."""
-
-    name: str
-    initial_value: float = 0.0
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The values that a hyper-parameter may take: low … high, an open end excluded."""
-
-    low: float
-    high: float = math.inf
-    open_low: bool = False
-    open_high: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        above = value > self.low if self.open_low else value >= self.low
-        below = value < self.high if self.open_high else value <= self.high
-        return above and below and math.isfinite(value)
-
-    def __str__(self) -> str:
-        return f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
-
-
-def compiled(default: float) -> Any:
-    """Returns a dataclass field whose number becomes a constant of the compiled kernel, as every bool does.
-
-    Exponents are such numbers: known to the compiler, `power` turns into a square root.
-    """
-    return field(default=default, metadata={_COMPILED: True})
-
-
-_COMPILED = "compiled"
 _ANY = Interval(-math.inf)
+_W_G_LR = 3
+MEAN_SQUARE = "mean_square"
+"""A rule with an argument of this name gets the mean of g² over the row's columns, after clipping."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +24,13 @@ class Optimizer:
     """Parameters that surround a rule; a subclass adds the rule, its slots and its hyper-parameters.
 
     Hyper-parameters are the fields that a subclass adds. They carry the names of the proto's fields, so that the wire
-    message and the dataclass are converted by name alone, and reach the rule after the slots, in order, as float32
-    or bool.
+    message and the dataclass are converted by name alone, and reach the rule by name after the slots, as float32 or
+    bool.
 
     Source: `OptimizationParameters`, optimization_parameters.proto, TensorFlow 2.21.
     """
 
-    learning_rate: float | DynamicLearningRate = 0.01
+    learning_rate: float | DynamicInput = 0.01
     clipping_limits: Limits = (None, None)
     gradient_clipping_limits: Limits = (None, None)
     weight_decay_factor: float = 0.0
@@ -95,50 +40,22 @@ class Optimizer:
     hot_id_replication: bool = False
     low_dimensional_packing: bool = False
 
-    rule: ClassVar[Callable[..., Any]]
-    """`(w, g, lr, *slots, *hyper_parameters) -> (w, *slots)`, element-wise, in the words of `vocabulary`."""
+    rule: ClassVar[Callable[..., Any] | None]
+    """`(w, g, lr, *slots, *hyper_parameters) -> (w, *slots)`, element-wise, in the words of `vocabulary`; None where no
+    arithmetic is published."""
     slots: ClassVar[tuple[Slot, ...]] = ()
     intervals: ClassVar[dict[str, Interval]] = {}
     """Hyper-parameter → the values it may take; one that is not named may be any finite number."""
     wire_name: ClassVar[str]
     """The field of the oneof `OptimizationParameters.parameters`."""
-    op_name: ClassVar[str]
-    """The algorithm's name inside `LoadTPUEmbedding<op_name>Parameters`."""
+    op_name: ClassVar[str | None] = None
+    """The algorithm's name inside `LoadTPUEmbedding<op_name>Parameters`, where there is such an op."""
+    only_dimension: ClassVar[int | None] = None
+    """The one dimension that a table may have, where the algorithm says so."""
 
     def __post_init__(self) -> None:
         for name, value, problem in self._problems():
             raise ConfigError(f"optimizer {self.wire_name}: {name} {problem}, got {value!r} (OptimizationParameters)")
-
-    def _problems(self) -> Iterator[tuple[str, Any, str]]:
-        if not isinstance(self.learning_rate, DynamicLearningRate) and not math.isfinite(self.learning_rate):
-            yield "learning_rate.constant", self.learning_rate, "must be finite"
-        if isinstance(self.learning_rate, DynamicLearningRate) and self.learning_rate.tag < 0:
-            yield "learning_rate.dynamic.tag", self.learning_rate.tag, "must not be negative"
-        if not math.isfinite(self.weight_decay_factor):
-            yield "weight_decay_factor", self.weight_decay_factor, "must be finite"
-        for field_name in ("clipping_limits", "gradient_clipping_limits"):
-            limits = getattr(self, field_name)
-            lower, upper = limits
-            if not (-math.inf if lower is None else lower) <= (math.inf if upper is None else upper):
-                yield field_name, limits, "must have lower <= upper"
-        if self.updates_every_row and not self.gradient_accumulation:
-            yield "gradient_accumulation_status", "DISABLED", "must be enabled when every row is updated"
-        quantization = self.simulated_quantization
-        if quantization is not None:
-            lower, upper = quantization.clipping_limits
-            if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
-                yield (
-                    "simulated_quantization.clipping_limits",
-                    (lower, upper),
-                    "must be two finite numbers, lower < upper",
-                )
-            if quantization.num_buckets < 2:
-                yield "simulated_quantization.num_buckets", quantization.num_buckets, "must be at least 2"
-        for name in self.hyper_parameter_names():
-            value = getattr(self, name)
-            interval = self.intervals.get(name, _ANY)
-            if not isinstance(value, bool) and value not in interval:
-                yield name, value, f"must be in {interval}"
 
     @property
     def updates_every_row(self) -> bool:
@@ -150,24 +67,71 @@ class Optimizer:
         """Names of the state variables in wire order: `parameters`, then the slots."""
         return ("parameters", *(slot.name for slot in self.slots))
 
-    @classmethod
-    def hyper_parameter_names(cls) -> tuple[str, ...]:
-        """Names of the fields that the optimizer adds to the common ones, in order."""
-        common = {f.name for f in fields(Optimizer)}
-        return tuple(f.name for f in fields(cls) if f.name not in common)
+    @property
+    def tags(self) -> set[int]:
+        """Tags of the dynamic inputs: the learning rate's, and those of hyper-parameters."""
+        values = (self.learning_rate, *self.hyper_parameters().values())
+        return {value.tag for value in values if isinstance(value, DynamicInput)}
+
+    @property
+    def rule_arguments(self) -> tuple[str, ...]:
+        """Names of the rule's arguments after w, g, lr and the slots: hyper-parameters, or MEAN_SQUARE."""
+        assert self.rule is not None, self.wire_name
+        return tuple(inspect.signature(self.rule).parameters)[_W_G_LR + len(self.slots) :]
+
+    def hyper_parameters(self) -> dict[str, Any]:
+        """Values of the fields that the optimizer adds to the common ones, in order."""
+        return {name: getattr(self, name) for name in added_fields(type(self))}
 
     def constants(self) -> dict[str, bool | np.float32]:
         """Hyper-parameters that are compiled into the kernel: bools and `compiled` numbers, by name."""
-        marked = {f.name for f in fields(self) if f.metadata.get(_COMPILED)}
-        values = {name: getattr(self, name) for name in self.hyper_parameter_names()}
+        marked = {f.name for f in fields(self) if f.metadata.get("compiled")}
         return {
             name: value if isinstance(value, bool) else np.float32(value)
-            for name, value in values.items()
+            for name, value in self.hyper_parameters().items()
             if isinstance(value, bool) or name in marked
         }
 
-    def variables(self) -> tuple[np.float32, ...]:
-        """Hyper-parameters that the compiled kernel takes as arguments, in field order."""
+    def variables(self, dynamic_inputs: Sequence[float] = ()) -> dict[str, np.float32]:
+        """Hyper-parameters that the compiled kernel takes as arguments, by name; dynamic_inputs[tag] of a step."""
         constants = self.constants()
-        names = [name for name in self.hyper_parameter_names() if name not in constants]
-        return tuple(np.float32(getattr(self, name)) for name in names)
+        return {
+            name: np.float32(self.resolve(value, dynamic_inputs))
+            for name, value in self.hyper_parameters().items()
+            if name not in constants
+        }
+
+    @staticmethod
+    def resolve(value: float | DynamicInput, dynamic_inputs: Sequence[float]) -> float:
+        """Returns the number that `value` stands for; a dynamic input that no step has delivered yet is 0."""
+        if isinstance(value, DynamicInput):
+            return dynamic_inputs[value.tag] if dynamic_inputs else 0.0
+        return value
+
+    def _problems(self) -> Iterator[tuple[str, Any, str]]:
+        yield from self._number_problem("learning_rate.constant", self.learning_rate, _ANY)
+        yield from self._number_problem("weight_decay_factor", self.weight_decay_factor, _ANY)
+        for field_name in ("clipping_limits", "gradient_clipping_limits"):
+            limits = getattr(self, field_name)
+            lower, upper = limits
+            if not (-math.inf if lower is None else lower) <= (math.inf if upper is None else upper):
+                yield field_name, limits, "must have lower <= upper"
+        if self.updates_every_row and not self.gradient_accumulation:
+            yield "gradient_accumulation_status", "DISABLED", "must be enabled when every row is updated"
+        if self.simulated_quantization is not None:
+            yield from self.simulated_quantization.problems()
+        for name, value in self.hyper_parameters().items():
+            yield from self._number_problem(name, value, self.intervals.get(name, _ANY))
+
+    def _number_problem(self, name: str, value: Any, interval: Interval) -> Iterator[tuple[str, Any, str]]:
+        if isinstance(value, DynamicInput):
+            if value.tag < 0:
+                yield f"{name.removesuffix('.constant')}.dynamic.tag", value.tag, "must not be negative"
+        elif not isinstance(value, bool) and value not in interval:
+            yield name, value, f"must be in {interval}" if interval != _ANY else "must be finite"
+
+
+def added_fields(optimizer: type[Optimizer]) -> list[str]:
+    """Returns the names of the hyper-parameters: the fields that the class adds to the common ones, in order."""
+    common = {f.name for f in fields(Optimizer)}
+    return [f.name for f in fields(optimizer) if f.name not in common]

@@ -7,7 +7,8 @@ from typing import Any
 
 from anycore.errors import ConfigError
 from anycore.optimizers import OPTIMIZERS
-from anycore.optimizers.optimizer import DynamicLearningRate, Limits, Optimizer, SimulatedQuantization
+from anycore.optimizers.declarations import DynamicInput, Limits, SimulatedQuantization
+from anycore.optimizers.optimizer import Optimizer, added_fields
 from anycore.proto import OptimizationParameters
 
 _UNSPECIFIED, _ENABLED, _DISABLED = 0, 1, 2
@@ -40,14 +41,14 @@ def optimizer_from_proto(message: Any) -> Optimizer:
         simulated_quantization=_quantization(message.simulated_quantization),
         hot_id_replication=message.hot_id_replication_configuration.status == _ENABLED,
         low_dimensional_packing=message.low_dimensional_packing_status == _ENABLED,
-        **{name: getattr(hyper_parameters, name) for name in optimizer.hyper_parameter_names()},
+        **{name: _value(getattr(hyper_parameters, name)) for name in added_fields(optimizer)},
     )
 
 
 def optimizer_to_proto(optimizer: Optimizer) -> Any:
     """Returns the `OptimizationParameters` message that describes `optimizer`."""
     message = OptimizationParameters()
-    if isinstance(optimizer.learning_rate, DynamicLearningRate):
+    if isinstance(optimizer.learning_rate, DynamicInput):
         message.learning_rate.dynamic.tag = optimizer.learning_rate.tag
     else:
         message.learning_rate.constant = optimizer.learning_rate
@@ -65,16 +66,23 @@ def optimizer_to_proto(optimizer: Optimizer) -> Any:
         _set_limits(message.simulated_quantization, "clipping_limits", optimizer.simulated_quantization.clipping_limits)
     hyper_parameters = getattr(message, optimizer.wire_name)
     hyper_parameters.SetInParent()
-    for name in optimizer.hyper_parameter_names():
-        setattr(hyper_parameters, name, getattr(optimizer, name))
+    for name, value in optimizer.hyper_parameters().items():
+        if isinstance(value, DynamicInput):
+            getattr(hyper_parameters, name).tag = value.tag
+        else:
+            setattr(hyper_parameters, name, value)
     return message
 
 
-def _learning_rate(message: Any) -> float | DynamicLearningRate:
+def _value(value: Any) -> Any:
+    return DynamicInput(value.tag) if hasattr(value, "tag") else value
+
+
+def _learning_rate(message: Any) -> float | DynamicInput:
     kind = message.WhichOneof("learning_rate")
     if kind is None:
         raise ConfigError("a learning rate is missing: set LearningRate.constant or LearningRate.dynamic")
-    return DynamicLearningRate(message.dynamic.tag) if kind == "dynamic" else message.constant
+    return DynamicInput(message.dynamic.tag) if kind == "dynamic" else message.constant
 
 
 def _limits(message: Any) -> Limits:

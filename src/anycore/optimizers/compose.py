@@ -1,0 +1,91 @@
+"""What every optimizer shares, put around its rule once for all backends: gradient clip, decay, rule, weight clip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anycore.optimizers.declarations import Limits
+from anycore.optimizers.optimizer import MEAN_SQUARE, Optimizer
+
+LEARNING_RATE, DECAY, GRADIENT_LOWER, GRADIENT_UPPER, LOWER, UPPER, FIRST_HYPER_PARAMETER = range(7)
+"""Places in the float32 settings that a composed step reads."""
+
+
+def rebind(rule: Callable[..., Any], words: Mapping[str, Any]) -> FunctionType:
+    """Returns a copy of `rule` that reads its global names from `words`."""
+    code: FunctionType = rule  # type: ignore[assignment]
+    return FunctionType(code.__code__, {**code.__globals__, **words}, code.__name__, code.__defaults__)
+
+
+def settings_of(optimizer: Optimizer, dynamic_inputs: Sequence[float] = ()) -> NDArray[np.float32]:
+    """Returns the float32 settings of a step with those dynamic inputs, by tag."""
+    rate = np.float32(optimizer.resolve(optimizer.learning_rate, dynamic_inputs))
+    decay = np.float32(optimizer.weight_decay_factor)
+    if optimizer.multiply_weight_decay_factor_by_learning_rate:
+        decay *= rate
+    limits = [
+        open_side if limit is None else limit
+        for pair in (optimizer.gradient_clipping_limits, optimizer.clipping_limits)
+        for limit, open_side in zip(pair, (-np.inf, np.inf), strict=True)
+    ]
+    return np.array([rate, decay, *limits, *optimizer.variables(dynamic_inputs).values()], np.float32)
+
+
+def structure_of(optimizer: Optimizer) -> Optimizer:
+    """Returns `optimizer` without the numbers that reach a composed step as settings: equal ones compose equally."""
+
+    def present(limits: Limits) -> Limits:
+        return (None, None) if limits == (None, None) else (0.0, 0.0)
+
+    defaults = {f.name: f.default for f in fields(optimizer)}
+    return replace(
+        optimizer,
+        learning_rate=0.0,
+        clipping_limits=present(optimizer.clipping_limits),
+        gradient_clipping_limits=present(optimizer.gradient_clipping_limits),
+        weight_decay_factor=float(optimizer.weight_decay_factor != 0),
+        multiply_weight_decay_factor_by_learning_rate=False,
+        gradient_accumulation=True,
+        simulated_quantization=None,
+        hot_id_replication=False,
+        low_dimensional_packing=False,
+        **{name: defaults[name] for name in optimizer.variables()},
+    )
+
+
+def clip_gradient(optimizer: Optimizer) -> list[str]:
+    """Returns the source lines that clip `g`, in the words of a backend; none when the gradient has no limits."""
+    if optimizer.gradient_clipping_limits == (None, None):
+        return []
+    return [f"g = minimum(maximum(g, settings[{GRADIENT_LOWER}]), settings[{GRADIENT_UPPER}])"]
+
+
+def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..., Any] = lambda f: f) -> Any:
+    """Returns `step(w, g, settings, mean_square, *slots) -> (w, *slots)` in a backend's words.
+
+    `g` is clipped already, by `clip_gradient`; every function made here goes through `compile`.
+
+    Source: optimization_parameters.proto: limits clip the gradient before it is used and the weight after the update;
+    decay is decoupled, w -= decay·w before the rule.
+    """
+    assert optimizer.rule is not None, optimizer.wire_name
+    slots = [f"slot_{k}" for k in range(len(optimizer.slots))]
+    source = [f"def step({', '.join(['w', 'g', 'settings', MEAN_SQUARE, *slots])}):"]
+    source += [f"{name} = settings[{FIRST_HYPER_PARAMETER + k}]" for k, name in enumerate(optimizer.variables())]
+    if optimizer.weight_decay_factor:
+        source += [f"w = w - settings[{DECAY}] * w"]
+    results = ", ".join(["w", *slots]) + ","
+    arguments = ["w", "g", f"settings[{LEARNING_RATE}]", *slots, *optimizer.rule_arguments]
+    source += [f"{results} = rule({', '.join(arguments)})"]
+    if optimizer.clipping_limits != (None, None):
+        source += [f"w = minimum(maximum(w, settings[{LOWER}]), settings[{UPPER}])"]
+    source += [f"return {results}"]
+    namespace = {**words, **optimizer.constants(), "rule": compile(rebind(optimizer.rule, words))}
+    exec("\n    ".join(source), namespace)
+    return compile(namespace["step"])

@@ -1,0 +1,82 @@
+"""What an optimizer is declared with: slots, dynamic inputs, limits, and the values that a hyper-parameter may take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Limits = tuple[float | None, float | None]
+"""(lower, upper); None leaves that side open."""
+
+
+@dataclass(frozen=True)
+class DynamicInput:
+    """A learning rate, or another number, that arrives with the gradients of every step, at position `tag`.
+
+    Source: `OptimizerDynamicInput`, optimization_parameters.proto, TensorFlow 2.21.
+    """
+
+    tag: int
+
+
+@dataclass(frozen=True)
+class SimulatedQuantization:
+    """Rounding of looked-up rows to `num_buckets` levels between the limits; stored rows stay float32.
+
+    Source: `SimulatedQuantization`, optimization_parameters.proto, TensorFlow 2.21.
+    """
+
+    clipping_limits: tuple[float, float]
+    num_buckets: int
+
+    def problems(self) -> Iterator[tuple[str, Any, str]]:
+        """Yields name, value and what is wrong with it."""
+        lower, upper = self.clipping_limits
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+            yield (
+                "simulated_quantization.clipping_limits",
+                self.clipping_limits,
+                "must be two finite numbers, lower < upper",
+            )
+        if self.num_buckets < 2:
+            yield "simulated_quantization.num_buckets", self.num_buckets, "must be at least 2"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A state variable that a rule keeps beside `parameters`, and the value it starts from.
+
+    `per_row` makes it one number a row, [rows, 1], which the rule may compute from numbers of the row alone.
+    """
+
+    name: str
+    initial_value: float = 0.0
+    per_row: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The values that a hyper-parameter may take: low … high, an open end excluded."""
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below and math.isfinite(value)
+
+    def __str__(self) -> str:
+        return f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+
+
+def compiled(default: float) -> Any:
+    """Returns a dataclass field whose number becomes a constant of the compiled kernel, as every bool does.
+
+    Exponents are such numbers: known to the compiler, `power` turns into a square root.
+    """
+    return field(default=default, metadata={"compiled": True})
