@@ -93,6 +93,7 @@ def _compiled_step(structure: Optimizer) -> Any:
         loop_in.append(f"old_{k}" if slot.per_row else f"slot_{k}[d]")
         loop_out.append(f"new_{k}" if slot.per_row else f"slot_{k}[d]")
     needs_mean = MEAN_SQUARE in structure.rule_arguments
+    arguments = ["w[d]", "gradient[d]", "settings", *loop_in[1:], *(["mean_square"] if needs_mean else [])]
     lines = [
         f"stored = floats(settings_address, {num_settings})",
         # A tuple stays in registers; reading memory in the loop would have to be repeated after every store.
@@ -100,14 +101,12 @@ def _compiled_step(structure: Optimizer) -> Any:
         "gradient = floats(gradient_address, dimension)",
         "w = floats(record, dimension)",
         *read,
-        f"mean_square = {'mean_square_of(gradient, dimension, settings)' if needs_mean else 'zero'}",
+        *(["mean_square = mean_square_of(gradient, dimension, settings)"] if needs_mean else []),
         "for d in range(dimension):",
-        "    g = gradient[d]",
-        *(f"    {line}" for line in clip_gradient(structure)),
-        f"    {', '.join(loop_out)}, = step({', '.join(['w[d]', 'g', 'settings', 'mean_square', *loop_in[1:]])})",
+        f"    {', '.join(loop_out)}, = step({', '.join(arguments)})",
         *write,
     ]
-    namespace = {**NUMBA, "floats": floats, "zero": _ZERO, "step": compose(structure, NUMBA, _compile)}
+    namespace = {**NUMBA, "floats": floats, "step": compose(structure, NUMBA, _compile)}
     if needs_mean:
         namespace["mean_square_of"] = _mean_square_of(structure)
     source = "\n    ".join(["def apply(record, gradient_address, dimension, settings_address):", *lines])

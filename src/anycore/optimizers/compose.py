@@ -67,16 +67,17 @@ def clip_gradient(optimizer: Optimizer) -> list[str]:
 
 
 def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..., Any] = lambda f: f) -> Any:
-    """Returns `step(w, g, settings, mean_square, *slots) -> (w, *slots)` in a backend's words.
+    """Returns `step(w, g, settings, *slots) -> (w, *slots)` in a backend's words; functions go through `compile`.
 
-    `g` is clipped already, by `clip_gradient`; every function made here goes through `compile`.
+    A rule with an argument `mean_square` makes it the step's last argument, that of the clipped gradient.
 
     Source: optimization_parameters.proto: limits clip the gradient before it is used and the weight after the update;
     decay is decoupled, w -= decay·w before the rule.
     """
     assert optimizer.rule is not None, optimizer.wire_name
     slots = [f"slot_{k}" for k in range(len(optimizer.slots))]
-    source = [f"def step({', '.join(['w', 'g', 'settings', MEAN_SQUARE, *slots])}):"]
+    extra = [MEAN_SQUARE] if MEAN_SQUARE in optimizer.rule_arguments else []
+    source = [f"def step({', '.join(['w', 'g', 'settings', *slots, *extra])}):", *clip_gradient(optimizer)]
     source += [f"{name} = settings[{FIRST_HYPER_PARAMETER + k}]" for k, name in enumerate(optimizer.variables())]
     if optimizer.weight_decay_factor:
         source += [f"w = w - settings[{DECAY}] * w"]

@@ -23,13 +23,13 @@ class DynamicInput:
     tag: int
 
 
-def is_pair(limits: Any, open_sides: bool = False) -> bool:
-    """Returns whether `limits` is two finite numbers, of which None may stand for either with `open_sides`."""
+def are_limits(limits: Any) -> bool:
+    """Returns whether `limits` is (lower, upper), of which each is a number, an infinity or None for an open side."""
     try:
         lower, upper = limits
     except (TypeError, ValueError):
         return False
-    return all(limit in ANY_NUMBER or (open_sides and limit is None) for limit in (lower, upper))
+    return all(limit in (None, math.inf, -math.inf) or limit in ANY_NUMBER for limit in (lower, upper))
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,11 @@ class SimulatedQuantization:
 
     def problems(self) -> Iterator[tuple[str, Any, str]]:
         """Yields name, value and what is wrong with it."""
-        if not (is_pair(self.clipping_limits) and self.clipping_limits[0] < self.clipping_limits[1]):
+        if not (
+            are_limits(self.clipping_limits)
+            and all(limit in ANY_NUMBER for limit in self.clipping_limits)
+            and self.clipping_limits[0] < self.clipping_limits[1]
+        ):
             yield (
                 "simulated_quantization.clipping_limits",
                 self.clipping_limits,

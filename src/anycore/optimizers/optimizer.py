@@ -17,7 +17,7 @@ from anycore.optimizers.declarations import (
     Limits,
     SimulatedQuantization,
     Slot,
-    is_pair,
+    are_limits,
 )
 
 _W_G_LR = 3
@@ -115,12 +115,15 @@ class Optimizer:
         return value
 
     def _problems(self) -> Iterator[tuple[str, Any, str]]:
-        yield from self._number_problem("learning_rate.constant", self.learning_rate, ANY_NUMBER)
-        yield from self._number_problem("weight_decay_factor", self.weight_decay_factor, ANY_NUMBER)
+        if isinstance(self.learning_rate, DynamicInput):
+            yield from _tag_problem("learning_rate.dynamic", self.learning_rate.tag)
+        else:
+            yield from _number_problem("learning_rate.constant", self.learning_rate, ANY_NUMBER)
+        yield from _number_problem("weight_decay_factor", self.weight_decay_factor, ANY_NUMBER)
         for field_name in ("clipping_limits", "gradient_clipping_limits"):
             limits = getattr(self, field_name)
-            if not is_pair(limits, open_sides=True):
-                yield field_name, limits, "must be a pair of finite numbers, None for an open side"
+            if not are_limits(limits):
+                yield field_name, limits, "must be a pair of numbers, None for an open side"
             elif None not in limits and limits[0] > limits[1]:
                 yield field_name, limits, "must have lower <= upper"
         if self.updates_every_row and not self.gradient_accumulation:
@@ -132,17 +135,25 @@ class Optimizer:
             yield "simulated_quantization", quantization, "must be a SimulatedQuantization or None"
         defaults = {f.name: f.default for f in fields(self)}
         for name, value in self.hyper_parameters().items():
-            if not isinstance(defaults[name], bool):
-                yield from self._number_problem(name, value, self.intervals.get(name, ANY_NUMBER))
-            elif not isinstance(value, bool):
-                yield name, value, "must be True or False"
+            if isinstance(defaults[name], bool):
+                if not isinstance(value, bool):
+                    yield name, value, "must be True or False"
+            elif isinstance(defaults[name], DynamicInput) and isinstance(value, DynamicInput):
+                yield from _tag_problem(name, value.tag)
+            else:
+                yield from _number_problem(name, value, self.intervals.get(name, ANY_NUMBER))
 
-    def _number_problem(self, name: str, value: Any, interval: Interval) -> Iterator[tuple[str, Any, str]]:
-        if isinstance(value, DynamicInput):
-            if not isinstance(value.tag, int | np.integer) or value.tag < 0:
-                yield f"{name.removesuffix('.constant')}.dynamic.tag", value.tag, "must be an integer of at least 0"
-        elif value not in interval:
-            yield name, value, "must be finite" if interval == ANY_NUMBER else f"must be in {interval}"
+
+def _tag_problem(name: str, tag: Any) -> Iterator[tuple[str, Any, str]]:
+    if not isinstance(tag, int | np.integer):
+        yield f"{name}.tag", tag, "must be an integer"
+    elif tag < 0:
+        yield f"{name}.tag", tag, "must not be negative"
+
+
+def _number_problem(name: str, value: Any, interval: Interval) -> Iterator[tuple[str, Any, str]]:
+    if value not in interval:
+        yield name, value, "must be finite" if interval == ANY_NUMBER else f"must be in {interval}"
 
 
 def added_fields(optimizer: type[Optimizer]) -> list[str]:
