@@ -23,26 +23,46 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
 
 
 def as_integers(value: Any, what: str) -> NDArray[np.int64]:
-    """Returns `value` as C-contiguous int64. Raises: InputError named by `what` when it holds anything but integers."""
+    """Returns `value` as aligned, C-contiguous int64.
+
+    Raises: InputError named by `what` when it holds anything but integers that fit.
+    """
     array = as_array(value, what)
-    if array.dtype == np.int64 and array.flags.c_contiguous:
+    if array.dtype == np.int64 and _is_plain(array):
         return array
     if array.dtype.kind not in "iu" and array.size:
         raise InputError(f"{what} must be integers, got {array.dtype}")
-    return np.ascontiguousarray(array, dtype=np.int64)
+    if array.dtype == np.uint64 and array.size and array.max() > _LARGEST:
+        raise InputError(f"{what} must be at most {_LARGEST}, got {array.max()}")
+    return np.require(array, np.int64, ["C", "A"])
 
 
 def as_floats(value: Any, what: str) -> NDArray[np.float32]:
-    """Returns `value` as C-contiguous float32. Raises: InputError named by `what` unless it holds real numbers."""
+    """Returns `value` as aligned, C-contiguous float32; what float32 cannot hold becomes infinite.
+
+    Raises: InputError named by `what` unless it holds real numbers.
+    """
     array = as_array(value, what)
-    if array.dtype == np.float32 and array.flags.c_contiguous:
+    if array.dtype == np.float32 and _is_plain(array):
         return array
     if not (np.can_cast(array.dtype, np.float64) or array.dtype.name in _NARROW_FLOATS):
         raise InputError(f"{what} must be real numbers, got {array.dtype}")
-    return np.ascontiguousarray(array, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        return np.require(array, np.float32, ["C", "A"])
 
 
+def _is_plain(array: NDArray[Any]) -> bool:
+    return array.flags.c_contiguous and array.flags.aligned
+
+
+_LARGEST = np.iinfo(np.int64).max
 _NARROW_FLOATS = ("bfloat16",)
+
+
+def check_sequence(value: Any, name: str, kinds: str = "a sequence") -> None:
+    """Raises InputError unless `value` can be counted and iterated, as a list, a tuple or an array can."""
+    if isinstance(value, str | bytes) or not (hasattr(value, "__len__") and hasattr(value, "__iter__")):
+        raise InputError(f"{name} must be {kinds}, got {type(value).__name__}")
 
 
 def address(array: NDArray[Any]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anycore.arrays import address, as_array, as_floats, as_integers
+from anycore.arrays import address, as_array, as_floats, as_integers, check_sequence
 from anycore.entries import Entry
 from anycore.errors import InputError
 from anycore.kernels import ingest
@@ -85,6 +85,7 @@ def named_inputs(inputs: Sequence[Any] | Mapping[str, Any], entries: Sequence[En
         if set(inputs) != set(names):
             raise InputError(f"inputs must be named {names}, got {list(inputs)}")
         return [inputs[name] for name in names]
+    check_sequence(inputs, "inputs", "a sequence or a mapping")
     if len(inputs) != len(entries):
         names = [entry.name for entry in entries]
         raise InputError(f"expected {len(entries)} inputs, one each for {names}, got {len(inputs)}")
@@ -120,11 +121,13 @@ class _Source:
 
     def __init__(self, plan: Plan, entry: Entry, value: Any) -> None:
         self.entry = entry
+        self.value = value
         self.table = plan.config.tables[entry.table]
         self.sequence = entry.sequence
         self.index = _NO_INDEX
         self.columns = 1
         self.input_rows = 0
+        self.shape: tuple[int, ...] | None = None
         if isinstance(value, (Sparse, Ragged, Dense)):
             self.ids, self.weights = value.embedding_indices, value.aggregation_weights
         else:
@@ -165,13 +168,15 @@ class _Source:
             ingest.ID: f"embedding_indices[{position}] must be an id in [0, {self.table.vocabulary_size}) "
             f"of table {self.table.name!r}, got {value}",
             ingest.ROW: f"sample_indices[{position}] must be a row in [0, {self.input_rows}), got {value}",
-            ingest.ROW_ORDER: f"sample_indices must ascend, but [{position}] = {value} comes after a later one",
             ingest.POSITION: f"sample_indices[{position}] has a negative position in its row, {value}",
             ingest.FIRST_SPLIT: f"sample_splits[0] must be 0, got {value}",
             ingest.SPLIT_ORDER: f"sample_splits must not descend, but [{position}] = {value} is below the one before",
             ingest.LAST_SPLIT: f"sample_splits[{position}], the last, must be the number of embedding_indices, "
             f"{self.ids.size}, got {value}",
         }
+        if code == ingest.ROW_ORDER:
+            row = as_array(self.value.sample_indices, "sample_indices")[position].tolist()
+            return self._refuse(f"sample_indices must ascend, but [{position}] = {row} comes after a later one")
         if code == ingest.WEIGHT:
             return self._refuse(f"aggregation_weights[{position}] must be finite, got {self.weights[position]}")
         return self._refuse(texts[code])
@@ -225,6 +230,9 @@ class _Source:
             raise self._refuse(f"embedding_indices must have shape {list(shape)} or be flat, got {list(ids.shape)}")
         if ids.size > most:
             raise self._refuse(f"embedding_indices without an index must be at most {most}, one a row, got {ids.size}")
+        if self.entry.is_table and 0 < ids.size < most:
+            raise self._refuse(f"embedding_indices without an index must be {most}, one a row, got {ids.size}")
+        self.shape = ids.shape
         self.ids = ids.reshape(-1)
         self.input_rows = most
 
@@ -238,7 +246,7 @@ class _Source:
             return
         if self.sequence:
             raise self._refuse("a sequence feature is not combined and takes no aggregation_weights")
-        if weights.size != self.ids.size or weights.ndim > max(1, as_array(self.ids, "ids").ndim):
+        if weights.size != self.ids.size or (weights.ndim != 1 and weights.shape != self.shape):
             raise self._refuse(
                 f"aggregation_weights must be as many as embedding_indices, {self.ids.size}, got {list(weights.shape)}"
             )

@@ -59,8 +59,9 @@ class TableConfig:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigError(f"a table has an empty name, got {self.name!r} (TableDescriptor.name)")
         where = f"table {self.name!r}"
-        _at_least(1, where, "TableDescriptor", vocabulary_size=self.vocabulary_size, dimension=self.dimension)
-        _at_least(0, where, "TableDescriptor", num_features=self.num_features)
+        _in_range(1, _INT64, where, "TableDescriptor", vocabulary_size=self.vocabulary_size)
+        _in_range(1, _INT32, where, "TableDescriptor", dimension=self.dimension)
+        _in_range(0, _INT32, where, "TableDescriptor", num_features=self.num_features)
         if not isinstance(self.optimizer, Optimizer):
             raise ConfigError(
                 f"{where}: optimizer must be one of anycore.optimizers, got {self.optimizer!r} "
@@ -87,11 +88,21 @@ class FeatureConfig:
     input_shape: Sequence[int]
 
     def __post_init__(self) -> None:
-        if not self.input_shape:
-            raise ConfigError(f"feature {self.name!r}: input_shape must not be empty (FeatureDescriptor.input_shape)")
-        for entry in self.input_shape:
-            _at_least(1, f"feature {self.name!r}", "FeatureDescriptor", input_shape=entry)
-        object.__setattr__(self, "input_shape", tuple(operator.index(entry) for entry in self.input_shape))
+        if not isinstance(self.name, str):
+            raise ConfigError(f"a feature's name must be a string, got {self.name!r} (FeatureDescriptor.name)")
+        where = f"feature {self.name!r}"
+        try:
+            shape = tuple(self.input_shape)
+        except TypeError:
+            raise ConfigError(
+                f"{where}: input_shape must be a sequence of integers, got {self.input_shape!r} "
+                "(FeatureDescriptor.input_shape)"
+            ) from None
+        if not shape:
+            raise ConfigError(f"{where}: input_shape must not be empty (FeatureDescriptor.input_shape)")
+        for entry in shape:
+            _in_range(1, _INT32, where, "FeatureDescriptor", input_shape=entry)
+        object.__setattr__(self, "input_shape", tuple(operator.index(entry) for entry in shape))
 
 
 @dataclass(frozen=True)
@@ -215,8 +226,8 @@ class EmbeddingConfig:
                 "TPUEmbeddingConfiguration.mode is UNSPECIFIED, "
                 "it must be INFERENCE, TRAINING or BACKWARD_PASS_ONLY (TPUEmbeddingConfiguration.mode)"
             )
-        _at_least(1, "config", _CONFIG, num_hosts=self.num_hosts, num_tensor_cores=self.num_tensor_cores)
-        _at_least(0, "config", _CONFIG, batch_size_per_tensor_core=self.batch_size_per_tensor_core)
+        _in_range(1, _INT32, "config", _CONFIG, num_hosts=self.num_hosts, num_tensor_cores=self.num_tensor_cores)
+        _in_range(0, _INT32, "config", _CONFIG, batch_size_per_tensor_core=self.batch_size_per_tensor_core)
         yield from self._feature_problems() if self.features else self._table_mode_problems()
         yield from self._tag_problems()
 
@@ -245,12 +256,14 @@ class EmbeddingConfig:
                     f"table {table.name!r}: num_features must NOT be populated beside feature_descriptor, "
                     f"got {table.num_features} (TableDescriptor.num_features)"
                 )
-        names = {table.name for table in self.tables}
+        names = [table.name for table in self.tables]
         for feature in self.features:
             if feature.table not in names:
                 yield f"feature {feature.name!r}: there is no table {feature.table!r} (FeatureDescriptor.table_id)"
-        for unused in names - {feature.table for feature in self.features}:
-            yield f"No feature_descriptor fields found for table {unused!r} (FeatureDescriptor.table_id)"
+        used = {feature.table for feature in self.features}
+        for name in names:
+            if name not in used:
+                yield f"No feature_descriptor fields found for table {name!r} (FeatureDescriptor.table_id)"
 
     def _tag_problems(self) -> Iterator[str]:
         tags: set[int] = set().union(*(table.optimizer.tags for table in self.tables))
@@ -263,6 +276,7 @@ class EmbeddingConfig:
 
 
 _CONFIG = "TPUEmbeddingConfiguration"
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
 _SPMD_FIELDS = ("enabled", "num_cores_per_replica", "use_manual_partitioning", "use_shardy_partitioner")
 
 
@@ -315,7 +329,7 @@ def _feature_from_proto(message: Any, index: int) -> FeatureConfig:
     return FeatureConfig(name, message.table_descriptor[feature.table_id].name, tuple(feature.input_shape))
 
 
-def _at_least(low: int, where: str, message_name: str, **values: Any) -> None:
+def _in_range(low: int, high: int, where: str, message_name: str, **values: Any) -> None:
     for name, value in values.items():
         try:
             integer = operator.index(value)
@@ -323,6 +337,8 @@ def _at_least(low: int, where: str, message_name: str, **values: Any) -> None:
             raise ConfigError(f"{where}: {name} must be an integer, got {value!r} ({message_name}.{name})") from None
         if integer < low:
             raise ConfigError(f"{where}: {name} must be at least {low}, got {integer} ({message_name}.{name})")
+        if integer > high:
+            raise ConfigError(f"{where}: {name} must be at most {high}, got {integer} ({message_name}.{name})")
 
 
 def _enum(kind: type[Any], value: Any, field_name: str) -> Any:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from anycore.config import COMBINERS, check_combiner
 from anycore.errors import ConfigError, InputError
 from anycore.plan import Activation, Plan
@@ -27,6 +29,8 @@ class Entry:
     sequence: int
     """Length of a sequence feature, whose cells are row · length + position; 0 for a feature that is combined."""
     combiner: int
+    is_table: bool = False
+    """True in table mode, where a dense input fills every row."""
 
     @property
     def cells(self) -> int:
@@ -52,6 +56,7 @@ def entries_of(
     else:
         count = len(table_ids)
     _check_count("table_ids", table_ids, count)
+    _check_integers("table_ids", table_ids or ())
     lengths = _per_entry("max_sequence_lengths", max_sequence_lengths, count, 0)
     if in_table_mode:
         blocks = _per_entry("num_features", num_features, count, 1) if num_features or table_ids else plan.num_features
@@ -121,7 +126,9 @@ def _table_mode(
         stride = plan.num_features[table]
         first = int(plan.sample_offsets[table]) + filled[table]
         shape = (plan.batch_size_per_tensor_core * block,)
-        entries.append(Entry(tables[table].name, table, shape, first, block, stride, lengths[index], codes[index]))
+        entries.append(
+            Entry(tables[table].name, table, shape, first, block, stride, lengths[index], codes[index], is_table=True)
+        )
         filled[table] += block
     for table, rows in enumerate(filled):
         if rows != plan.num_features[table]:
@@ -138,19 +145,19 @@ def _combiner_codes(plan: Plan, combiners: tuple[str, ...], tables: Sequence[int
     if len(combiners) == len(names):
         names = list(combiners)
     elif combiners and len(combiners) == len(tables):
-        return [_combiner_code(combiner) for combiner in combiners]
+        return [_combiner_code(combiner, index) for index, combiner in enumerate(combiners)]
     elif combiners:
         raise InputError(
             f"Invalid length of combiners. Have {len(combiners)} but expected 0, one per table ({len(names)}) "
             f"or one per feature ({len(tables)})"
         )
-    codes = [_combiner_code(name) for name in names]
+    codes = [_combiner_code(name, index) for index, name in enumerate(names)]
     return [codes[table] if 0 <= table < len(codes) else 0 for table in tables]
 
 
-def _combiner_code(combiner: str) -> int:
+def _combiner_code(combiner: str, index: int) -> int:
     try:
-        check_combiner(combiner, "enqueue")
+        check_combiner(combiner, f"combiners[{index}]")
     except ConfigError as error:
         raise InputError(str(error)) from None
     return COMBINERS.index(combiner)
@@ -158,10 +165,17 @@ def _combiner_code(combiner: str) -> int:
 
 def _per_entry(name: str, values: tuple[int, ...], count: int, low: int) -> tuple[int, ...]:
     _check_count(name, values or None, count)
+    _check_integers(name, values)
     for index, value in enumerate(values):
         if value < low:
             raise InputError(f"{name}[{index}] must be at least {low}, got {value}")
     return values or (low,) * count
+
+
+def _check_integers(name: str, values: tuple[int, ...]) -> None:
+    for index, value in enumerate(values):
+        if not isinstance(value, int | np.integer):
+            raise InputError(f"{name}[{index}] must be an integer, got {value!r}")
 
 
 def _check_count(name: str, values: tuple[int, ...] | None, count: int) -> None:

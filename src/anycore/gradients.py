@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anycore.arrays import address, as_array, as_floats
+from anycore.arrays import address, as_array, as_floats, check_sequence
 from anycore.errors import InputError
 from anycore.kernels.pointers import FLOAT_BYTES
 from anycore.plan import Activation, Plan
@@ -35,6 +35,7 @@ def read_gradients(plan: Plan, gradients: Sequence[Any] | Mapping[str, Any], *, 
         if set(gradients) != set(names) or len(set(names)) != len(names):
             raise InputError(f"gradients must be named {names}, got {list(gradients)} (inputs)")
         gradients = [gradients[name] for name in names]
+    check_sequence(gradients, "gradients", "a sequence or a mapping")
     if len(gradients) != len(plan.activations):
         raise InputError(
             f"expected {len(plan.activations)} gradients, as many as activations, got {len(gradients)} (inputs)"
@@ -51,6 +52,7 @@ def read_learning_rates(plan: Plan, learning_rates: Sequence[Any]) -> tuple[floa
     Raises: InputError for a wrong count, a rate that is no scalar or one that is not finite.
     Source: `SendTPUEmbeddingGradients.learning_rates`, TensorFlow 2.21: one scalar a tag, in tag order.
     """
+    check_sequence(learning_rates, "learning_rates")
     if len(learning_rates) != plan.num_tags:
         raise InputError(
             f"expected {plan.num_tags} learning_rates, one for each dynamic learning rate tag of the config, "
@@ -79,5 +81,6 @@ def _read(activation: Activation, gradient: Any, copy: bool) -> Gradient:
     if not copy and array.dtype == np.float32 and array.ndim == 2 and array.strides[1] == FLOAT_BYTES:
         # Columns of a wider array serve as they are.
         return Gradient(array, address(array), array.strides[0])
-    array = np.array(array, np.float32, order="C") if copy else as_floats(array, what)
+    values = as_floats(array, what)
+    array = values.copy() if copy else values
     return Gradient(array, address(array), row_bytes)

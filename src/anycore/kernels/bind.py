@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
@@ -65,6 +66,7 @@ NUMBA: dict[str, Any] = NUMPY | {
 NUMBA["power"] = _compile(rebind(vocabulary.power, NUMBA))
 
 
+_compiling = threading.Lock()
 _LANES = 16
 _ZERO = np.float32(0)
 
@@ -75,7 +77,9 @@ def compiled_step(optimizer: Optimizer) -> int:
     All arguments are int64: the addresses of the row's record [w | slot | …], its gradient and its table's settings,
     and the dimension. Optimizers that differ only in settings share it, and it is never freed.
     """
-    return int(_compiled_step(structure_of(optimizer)).address)
+    # Two threads must not compile the same step: the one that the cache forgets would be freed.
+    with _compiling:
+        return int(_compiled_step(structure_of(optimizer)).address)
 
 
 @cache

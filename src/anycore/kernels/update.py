@@ -56,7 +56,8 @@ def update(
     while True:
         task = fetch_add(counter, 0)
         if task >= len(tasks):
-            return
+            # This use of the scratch memory is what keeps it until here.
+            return scratch.size
         table, first, last, row, last_row = tasks[task]
         address, stride, dimension = tables[table, ADDRESS], tables[table, STRIDE], tables[table, DIMENSION]
         step, every_row = optimizers[table, STEP], optimizers[table, EVERY_ROW]

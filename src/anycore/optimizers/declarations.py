@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 Limits = tuple[float | None, float | None]
 """(lower, upper); None leaves that side open."""
 
@@ -21,6 +23,15 @@ class DynamicInput:
     tag: int
 
 
+def are_limits(limits: Any) -> bool:
+    """Returns whether `limits` is (lower, upper), of which each is a number, an infinity or None for an open side."""
+    try:
+        lower, upper = limits
+    except (TypeError, ValueError):
+        return False
+    return all(limit in (None, math.inf, -math.inf) or limit in ANY_NUMBER for limit in (lower, upper))
+
+
 @dataclass(frozen=True)
 class SimulatedQuantization:
     """Rounding of looked-up rows to `num_buckets` levels between the limits; stored rows stay float32.
@@ -33,14 +44,17 @@ class SimulatedQuantization:
 
     def problems(self) -> Iterator[tuple[str, Any, str]]:
         """Yields name, value and what is wrong with it."""
-        lower, upper = self.clipping_limits
-        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+        if not (
+            are_limits(self.clipping_limits)
+            and all(limit in ANY_NUMBER for limit in self.clipping_limits)
+            and self.clipping_limits[0] < self.clipping_limits[1]
+        ):
             yield (
                 "simulated_quantization.clipping_limits",
                 self.clipping_limits,
                 "must be two finite numbers, lower < upper",
             )
-        if self.num_buckets < 2:
+        if not isinstance(self.num_buckets, int | np.integer) or self.num_buckets < 2:
             yield "simulated_quantization.num_buckets", self.num_buckets, "must be at least 2"
 
 
@@ -65,13 +79,20 @@ class Interval:
     open_low: bool = False
     open_high: bool = False
 
-    def __contains__(self, value: float) -> bool:
+    def __contains__(self, value: Any) -> bool:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+            return False
+        with np.errstate(over="ignore"):
+            value = float(np.float32(value))  # what the rule will get
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
         return above and below and math.isfinite(value)
 
     def __str__(self) -> str:
         return f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+
+
+ANY_NUMBER = Interval(-math.inf)
 
 
 def compiled(default: float) -> Any:

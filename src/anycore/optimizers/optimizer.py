@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -11,9 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from anycore.errors import ConfigError
-from anycore.optimizers.declarations import DynamicInput, Interval, Limits, SimulatedQuantization, Slot
+from anycore.optimizers.declarations import (
+    ANY_NUMBER,
+    DynamicInput,
+    Interval,
+    Limits,
+    SimulatedQuantization,
+    Slot,
+    are_limits,
+)
 
-_ANY = Interval(-math.inf)
 _W_G_LR = 3
 MEAN_SQUARE = "mean_square"
 """A rule with an argument of this name gets the mean of g² over the row's columns, after clipping."""
@@ -109,26 +115,45 @@ class Optimizer:
         return value
 
     def _problems(self) -> Iterator[tuple[str, Any, str]]:
-        yield from self._number_problem("learning_rate.constant", self.learning_rate, _ANY)
-        yield from self._number_problem("weight_decay_factor", self.weight_decay_factor, _ANY)
+        if isinstance(self.learning_rate, DynamicInput):
+            yield from _tag_problem("learning_rate.dynamic", self.learning_rate.tag)
+        else:
+            yield from _number_problem("learning_rate.constant", self.learning_rate, ANY_NUMBER)
+        yield from _number_problem("weight_decay_factor", self.weight_decay_factor, ANY_NUMBER)
         for field_name in ("clipping_limits", "gradient_clipping_limits"):
             limits = getattr(self, field_name)
-            lower, upper = limits
-            if not (-math.inf if lower is None else lower) <= (math.inf if upper is None else upper):
+            if not are_limits(limits):
+                yield field_name, limits, "must be a pair of numbers, None for an open side"
+            elif None not in limits and limits[0] > limits[1]:
                 yield field_name, limits, "must have lower <= upper"
         if self.updates_every_row and not self.gradient_accumulation:
             yield "gradient_accumulation_status", "DISABLED", "must be enabled when every row is updated"
-        if self.simulated_quantization is not None:
-            yield from self.simulated_quantization.problems()
+        quantization: Any = self.simulated_quantization
+        if isinstance(quantization, SimulatedQuantization):
+            yield from quantization.problems()
+        elif quantization is not None:
+            yield "simulated_quantization", quantization, "must be a SimulatedQuantization or None"
+        defaults = {f.name: f.default for f in fields(self)}
         for name, value in self.hyper_parameters().items():
-            yield from self._number_problem(name, value, self.intervals.get(name, _ANY))
+            if isinstance(defaults[name], bool):
+                if not isinstance(value, bool):
+                    yield name, value, "must be True or False"
+            elif isinstance(defaults[name], DynamicInput) and isinstance(value, DynamicInput):
+                yield from _tag_problem(name, value.tag)
+            else:
+                yield from _number_problem(name, value, self.intervals.get(name, ANY_NUMBER))
 
-    def _number_problem(self, name: str, value: Any, interval: Interval) -> Iterator[tuple[str, Any, str]]:
-        if isinstance(value, DynamicInput):
-            if value.tag < 0:
-                yield f"{name.removesuffix('.constant')}.dynamic.tag", value.tag, "must not be negative"
-        elif not isinstance(value, bool) and value not in interval:
-            yield name, value, f"must be in {interval}" if interval != _ANY else "must be finite"
+
+def _tag_problem(name: str, tag: Any) -> Iterator[tuple[str, Any, str]]:
+    if not isinstance(tag, int | np.integer):
+        yield f"{name}.tag", tag, "must be an integer"
+    elif tag < 0:
+        yield f"{name}.tag", tag, "must not be negative"
+
+
+def _number_problem(name: str, value: Any, interval: Interval) -> Iterator[tuple[str, Any, str]]:
+    if value not in interval:
+        yield name, value, "must be finite" if interval == ANY_NUMBER else f"must be in {interval}"
 
 
 def added_fields(optimizer: type[Optimizer]) -> list[str]:

@@ -11,7 +11,7 @@ from anycore.optimizers.declarations import DynamicInput, Limits, SimulatedQuant
 from anycore.optimizers.optimizer import Optimizer, added_fields
 from anycore.proto import OptimizationParameters
 
-_UNSPECIFIED, _ENABLED, _DISABLED = 0, 1, 2
+_UNSPECIFIED, _ENABLED, _DISABLED, _MIGRATION_ONLY = range(4)
 
 
 def optimizer_from_proto(message: Any) -> Optimizer:
@@ -37,10 +37,10 @@ def optimizer_from_proto(message: Any) -> Optimizer:
         gradient_clipping_limits=_limits(message.gradient_clipping_limits),
         weight_decay_factor=message.weight_decay_factor,
         multiply_weight_decay_factor_by_learning_rate=message.multiply_weight_decay_factor_by_learning_rate,
-        gradient_accumulation=message.gradient_accumulation_status != _DISABLED,
+        gradient_accumulation=_status(message, "gradient_accumulation_status", _DISABLED) != _DISABLED,
         simulated_quantization=_quantization(message.simulated_quantization),
-        hot_id_replication=message.hot_id_replication_configuration.status == _ENABLED,
-        low_dimensional_packing=message.low_dimensional_packing_status == _ENABLED,
+        hot_id_replication=_status(message.hot_id_replication_configuration, "status", _MIGRATION_ONLY) == _ENABLED,
+        low_dimensional_packing=_status(message, "low_dimensional_packing_status", _DISABLED) == _ENABLED,
         **{name: _value(getattr(hyper_parameters, name)) for name in added_fields(optimizer)},
     )
 
@@ -72,6 +72,16 @@ def optimizer_to_proto(optimizer: Optimizer) -> Any:
         else:
             setattr(hyper_parameters, name, value)
     return message
+
+
+def _status(message: Any, field_name: str, highest: int) -> int:
+    # Proto3 keeps numbers that an enum does not know.
+    status = int(getattr(message, field_name))
+    if not _UNSPECIFIED <= status <= highest:
+        raise ConfigError(
+            f"{field_name} must be one of its enum's values, got {status} (OptimizationParameters.{field_name})"
+        )
+    return status
 
 
 def _value(value: Any) -> Any:
