@@ -7,7 +7,7 @@ carries them elsewhere (with each enqueue, and in the caller's `load`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from anycore.errors import ConfigError
 from anycore.initializers import Initializer, resolve
-from anycore.optimizers import Optimizer
+from anycore.optimizers import OPTIMIZERS, Optimizer
 from anycore.optimizers.wire import optimizer_from_proto, optimizer_to_proto
 from anycore.proto import TPUEmbeddingConfiguration
 from anycore.sharding import ShardingStrategy
@@ -151,16 +151,22 @@ class EmbeddingConfig:
             raise ConfigError(problem)
 
     @classmethod
-    def from_proto(cls, config: bytes | Any) -> EmbeddingConfig:
+    def from_proto(
+        cls, config: bytes | Any, *, optimizers: Mapping[str, type[Optimizer]] | None = None
+    ) -> EmbeddingConfig:
         """Returns the config that a serialized or parsed `TPUEmbeddingConfiguration` describes.
 
-        `config` may be bytes, our message or TensorFlow's.
+        `config` may be bytes, our message or TensorFlow's. `optimizers` replaces classes of `OPTIMIZERS`, by the name
+        of their field in the proto: the way to give a rule to an optimizer whose arithmetic is not published.
 
         Raises: ConfigError when it is empty, malformed or inconsistent.
         """
         message = parse(config)
         return cls(
-            tables=[_table_from_proto(table, index) for index, table in enumerate(message.table_descriptor)],
+            tables=[
+                _table_from_proto(table, index, {**OPTIMIZERS, **(optimizers or {})})
+                for index, table in enumerate(message.table_descriptor)
+            ],
             features=[_feature_from_proto(message, index) for index in range(len(message.feature_descriptor))],
             mode=message.mode,
             batch_size_per_tensor_core=message.batch_size_per_tensor_core,
@@ -302,11 +308,11 @@ def check_combiner(combiner: Any, where: str) -> None:
         )
 
 
-def _table_from_proto(table: Any, index: int) -> TableConfig:
+def _table_from_proto(table: Any, index: int, optimizers: Mapping[str, type[Optimizer]]) -> TableConfig:
     if not table.name:
         raise ConfigError(f"Table {index} has empty name string (TableDescriptor.name)")
     try:
-        optimizer = optimizer_from_proto(table.optimization_parameters)
+        optimizer = optimizer_from_proto(table.optimization_parameters, optimizers)
     except ConfigError as error:
         raise ConfigError(f"table {table.name!r}: {error}") from error
     return TableConfig(

@@ -88,6 +88,8 @@ class EmbeddingEngine:
             tuple(num_features),
         )
         step_mode = self._mode(mode)
+        if step_mode != Mode.INFERENCE:
+            self._check_rules()
         batch = read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
         with self._schedule.lock:
             step = self._schedule.enqueue(core, batch, step_mode)
@@ -212,6 +214,16 @@ class EmbeddingEngine:
                 "(TPUEmbeddingConfiguration.mode)"
             )
         return MODES[mode]
+
+    def _check_rules(self) -> None:
+        for table in self.config.tables:
+            name = table.optimizer.wire_name
+            if table.optimizer.rule is None:
+                raise ConfigError(
+                    f"table {table.name!r}: the arithmetic of {name} is not published, so it looks up but does not "
+                    f"train; supply a rule: EmbeddingConfig.from_proto(config, optimizers={{{name!r}: YourClass}}), "
+                    f"YourClass being a {type(table.optimizer).__name__} with a rule (OptimizationParameters.{name})"
+                )
 
     def _check_core(self, call: str, core: int) -> None:
         if not 0 <= core < self.config.num_tensor_cores:

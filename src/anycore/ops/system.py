@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from anycore.config import EmbeddingConfig, parse
 from anycore.engine import EmbeddingEngine
 from anycore.errors import CallOrderError, ConfigError
+from anycore.optimizers import Optimizer
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,23 @@ _lock = threading.Lock()
 
 
 def configure_tpu_embedding(
-    config: Any, *, seed: int = 0, num_threads: int | None = None, timeout: float = 60.0
+    config: Any,
+    *,
+    seed: int = 0,
+    num_threads: int | None = None,
+    timeout: float = 60.0,
+    optimizers: Mapping[str, type[Optimizer]] | None = None,
 ) -> None:
     """Makes the process's embedding system of a serialized TPUEmbeddingConfiguration, in place of the present one.
 
-    The keywords are those of EmbeddingEngine. Raises: ConfigError; then the present system stays.
+    The keywords are those of EmbeddingEngine and EmbeddingConfig.from_proto.
+
+    Raises: ConfigError; then the present system stays.
     """
     global _current
     message = parse(config)
-    engine = EmbeddingEngine(EmbeddingConfig.from_proto(message), seed=seed, num_threads=num_threads, timeout=timeout)
+    parsed = EmbeddingConfig.from_proto(message, optimizers=optimizers)
+    engine = EmbeddingEngine(parsed, seed=seed, num_threads=num_threads, timeout=timeout)
     with _lock:
         _current = _System(message, message.SerializeToString(), engine)
 

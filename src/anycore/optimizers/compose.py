@@ -74,7 +74,8 @@ def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..
     Source: optimization_parameters.proto: limits clip the gradient before it is used and the weight after the update;
     decay is decoupled, w -= decay·w before the rule.
     """
-    assert optimizer.rule is not None, optimizer.wire_name
+    optimizer.check_rule()
+    assert optimizer.rule is not None
     slots = [f"slot_{k}" for k in range(len(optimizer.slots))]
     extra = [MEAN_SQUARE] if MEAN_SQUARE in optimizer.rule_arguments else []
     source = [f"def step({', '.join(['w', 'g', 'settings', *slots, *extra])}):", *clip_gradient(optimizer)]

@@ -19,6 +19,7 @@ from anycore.optimizers.declarations import (
     Slot,
     are_limits,
 )
+from anycore.optimizers.laws import check_rule
 
 _W_G_LR = 3
 MEAN_SQUARE = "mean_square"
@@ -84,6 +85,12 @@ class Optimizer:
         """Names of the rule's arguments after w, g, lr and the slots: hyper-parameters, or MEAN_SQUARE."""
         assert self.rule is not None, self.wire_name
         return tuple(inspect.signature(self.rule).parameters)[_W_G_LR + len(self.slots) :]
+
+    def check_rule(self) -> None:
+        """Raises ConfigError when the rule breaks a law of `laws`."""
+        assert self.rule is not None, self.wire_name
+        examples = {**self.constants(), **self.variables(), MEAN_SQUARE: np.full((1, 1), 0.25, np.float32)}
+        check_rule(self.rule, self.slots, examples)
 
     def hyper_parameters(self) -> dict[str, Any]:
         """Values of the fields that the optimizer adds to the common ones, in order."""

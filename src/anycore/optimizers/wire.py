@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from anycore.errors import ConfigError
@@ -14,8 +15,8 @@ from anycore.proto import OptimizationParameters
 _UNSPECIFIED, _ENABLED, _DISABLED, _MIGRATION_ONLY = range(4)
 
 
-def optimizer_from_proto(message: Any) -> Optimizer:
-    """Returns the optimizer that an `OptimizationParameters` message describes.
+def optimizer_from_proto(message: Any, optimizers: Mapping[str, type[Optimizer]] = OPTIMIZERS) -> Optimizer:
+    """Returns the optimizer that an `OptimizationParameters` message describes, of the class that `optimizers` names.
 
     Raises: ConfigError when no algorithm or no learning rate is set, or the algorithm or a value is refused.
     Source: optimization_parameters.proto, TensorFlow 2.21; an unspecified accumulation status means enabled, an
@@ -24,12 +25,12 @@ def optimizer_from_proto(message: Any) -> Optimizer:
     wire_name = message.WhichOneof("parameters")
     if wire_name is None:
         raise ConfigError("No optimization algorithm specified: set one of OptimizationParameters.parameters")
-    if wire_name not in OPTIMIZERS:
+    if wire_name not in optimizers:
         raise ConfigError(
-            f"optimizer {wire_name} is not supported, use one of {', '.join(sorted(OPTIMIZERS))} "
+            f"optimizer {wire_name} is not supported, use one of {', '.join(sorted(optimizers))} "
             "(OptimizationParameters.parameters)"
         )
-    optimizer = OPTIMIZERS[wire_name]
+    optimizer = optimizers[wire_name]
     hyper_parameters = getattr(message, wire_name)
     return optimizer(
         learning_rate=_learning_rate(message.learning_rate),
@@ -46,7 +47,14 @@ def optimizer_from_proto(message: Any) -> Optimizer:
 
 
 def optimizer_to_proto(optimizer: Optimizer) -> Any:
-    """Returns the `OptimizationParameters` message that describes `optimizer`."""
+    """Returns the `OptimizationParameters` message that describes `optimizer`.
+
+    Raises: ConfigError for an optimizer that the proto does not know.
+    """
+    if not isinstance(optimizer, OPTIMIZERS.get(optimizer.wire_name, ())):
+        raise ConfigError(
+            f"optimizer {optimizer.wire_name} has no form on the wire (OptimizationParameters.parameters)"
+        )
     message = OptimizationParameters()
     if isinstance(optimizer.learning_rate, DynamicInput):
         message.learning_rate.dynamic.tag = optimizer.learning_rate.tag
