@@ -6,7 +6,8 @@ variables and gradients follow. Two engines that replay it must end up with the 
 Scenarios are well-conditioned, so that float32 and float64 may be compared closely: accumulators and velocities start
 above 0.05 (no division by almost nothing); weights are multiples of 0.25 with exact sums, so a denominator is exactly
 0 or at least 0.25; rates are at least 0.05 (FTRL divides by them). The rules drawn are continuous, FTRL's threshold
-included. Rounding to quantization buckets is not: there `Outcome.slack` says where a parameter sits on a border.
+included; those that jump have test files of their own. Rounding to quantization buckets is not continuous either: there
+`Outcome.slack` says where a parameter sits on a border.
 """
 
 from __future__ import annotations
@@ -18,16 +19,28 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from reference_config import dynamic_tags
 from reference_optimizers import OPTIMIZERS
 
 DIMENSIONS = (1, 3, 63, 64, 130)
 RATES = (0.05, 0.25)
 WEIGHTS = (-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 3.0)
-SLOT_RANGES = {"accumulators": (0.1, 1.0), "velocities": (0.05, 1.0), "momenta": (-0.1, 0.1), "linears": (-0.5, 0.5)}
+SLOT_RANGES = {
+    "accumulators": (0.1, 1.0),
+    "counters": (0.0, 3.0),
+    "linears": (-0.5, 0.5),
+    "mg": (-0.2, 0.2),
+    "mom": (-0.1, 0.1),
+    "momenta": (-0.1, 0.1),
+    "ms": (0.1, 1.0),
+    "updates": (0.0, 0.1),
+    "velocities": (0.05, 1.0),
+}
 
 # Optimizer -> (variants that an engine may have to compile, values of the other hyper-parameters).
 HYPER_PARAMETERS: dict[str, tuple[list[dict], dict[str, tuple[float, ...]]]] = {
     "stochastic_gradient_descent": ([{}], {}),
+    "adadelta": ([{}], {"rho": (0.8, 0.95), "epsilon": (1e-3, 0.1)}),
     "adagrad": ([{}], {}),
     "adagrad_momentum": (
         [{"exponent": 2.0, "beta2": 1.0}, {"exponent": 3.0, "beta2": 0.9, "use_nesterov": True}],
@@ -37,10 +50,29 @@ HYPER_PARAMETERS: dict[str, tuple[list[dict], dict[str, tuple[float, ...]]]] = {
         [{}, {"use_sum_inside_sqrt": True}, {"use_non_lazy_adam": True}],
         {"beta1": (0.9, 0.5), "beta2": (0.99, 0.9), "epsilon": (1e-3, 0.1)},
     ),
+    "assign": ([{}], {}),
+    "bounded_adagrad": (
+        [{}, {"update_accumulator_first": True}],
+        {"max_var_update": (0.0, 0.1), "max_accumulator": (0.0, 0.8)},
+    ),
+    # Closer to 0, the variance would lose its digits to cancellation.
+    "centered_rms_prop": ([{}], {"rho": (0.8, 0.95), "momentum": (0.0, 0.9), "epsilon": (0.01, 0.1)}),
+    "frequency_aware_adagrad": (
+        [{"probability_exponent": 0.5}, {"probability_exponent": 0.3}],
+        {
+            "l2_regularization_strength": (0.0, 0.2),
+            "max_lr_multiplier": (0.3, 10.0),
+            "accumulator_decay": (0.9, 1.0),
+            "initial_accumulator_value": (0.1, 0.5),
+        },
+    ),
     "ftrl": (
         [{"lr_power": -0.5}, {"lr_power": -0.3, "multiply_linear_by_lr": True}],
         {"l1": (0.0, 0.1), "l2": (0.0, 0.2), "beta": (0.0, 0.5)},
     ),
+    "momentum": ([{}, {"use_nesterov": True}], {"momentum": (0.0, 0.9)}),
+    "proximal_adagrad": ([{}], {"l1": (0.0, 0.1), "l2": (0.0, 0.2)}),
+    "rms_prop": ([{}], {"rho": (0.8, 0.95), "momentum": (0.0, 0.9), "epsilon": (1e-3, 0.1)}),
 }
 
 
@@ -176,17 +208,20 @@ def _limits(draw: Any, *choices: tuple[float | None, float | None]) -> dict | No
 
 @st.composite
 def optimization_parameters(draw: Any, optimizers: Sequence[str]) -> dict:
-    """The fields of an OptimizationParameters message; a dynamic rate's tag is any of 0 to 2."""
+    """The fields of an OptimizationParameters message; tags of dynamic inputs are any of 0 to 2, a table's distinct."""
     name = draw(st.sampled_from(optimizers))
     variants, values = HYPER_PARAMETERS[name]
     hyper = {**draw(st.sampled_from(variants)), **{key: draw(st.sampled_from(v)) for key, v in values.items()}}
-    rate = draw(st.sampled_from([{"constant": r} for r in RATES] + [{"dynamic": {"tag": t}} for t in range(3)]))
+    tag, other_tag = draw(st.permutations(range(3)))[:2]
+    if name == "frequency_aware_adagrad":
+        hyper["step_counter"] = {"tag": other_tag}
+    constant = draw(st.sampled_from([None, *RATES]))
     statuses = ["UNSPECIFIED", "ENABLED"] + ["DISABLED"] * (not hyper.get("use_non_lazy_adam"))
     quantization = {"enabled": True, "clipping_limits": {"lower": {"value": -0.7}, "upper": {"value": 1.3}}}
     buckets = draw(st.sampled_from([None, None, 2, 9, 16]))
     return {
         name: hyper,
-        "learning_rate": rate,
+        "learning_rate": {"dynamic": {"tag": tag}} if constant is None else {"constant": constant},
         "clipping_limits": _limits(draw, (-0.8, 0.9), (None, 0.5)),
         "gradient_clipping_limits": _limits(draw, (-0.3, 0.4), (-0.5, None)),
         "weight_decay_factor": draw(st.sampled_from([0.0, 0.1])),
@@ -194,6 +229,12 @@ def optimization_parameters(draw: Any, optimizers: Sequence[str]) -> dict:
         "gradient_accumulation_status": draw(st.sampled_from(statuses)),
         "simulated_quantization": {**quantization, "num_buckets": buckets} if buckets else None,
     }
+
+
+def _tagged(described: dict) -> list[dict]:
+    """The messages with a tag in a description of a message, at any depth."""
+    inside = [found for value in described.values() if isinstance(value, dict) for found in _tagged(value)]
+    return [described, *inside] if "tag" in described else inside
 
 
 @st.composite
@@ -207,13 +248,12 @@ def configs(draw: Any, message_class: type, optimizers: Sequence[str] = tuple(HY
         }
     )
     tables = draw(st.lists(table, min_size=1, max_size=3))
-    rates = [t["optimization_parameters"]["learning_rate"] for t in tables]
-    tags = sorted({rate["dynamic"]["tag"] for rate in rates if "dynamic" in rate})
-    for number, (described, rate) in enumerate(zip(tables, rates, strict=True)):
+    dynamic_inputs = [found for described in tables for found in _tagged(described)]
+    tags = sorted({found["tag"] for found in dynamic_inputs})
+    for found in dynamic_inputs:  # close the gaps
+        found["tag"] = tags.index(found["tag"])
+    for number, described in enumerate(tables):
         described["name"] = f"table{number}"
-        if "dynamic" in rate:  # close the gaps between tags
-            rate = {"dynamic": {"tag": tags.index(rate["dynamic"]["tag"])}}
-            described["optimization_parameters"] = {**described["optimization_parameters"], "learning_rate": rate}
     fields: dict[str, Any] = {
         "table_descriptor": tables,
         "mode": draw(st.sampled_from(["TRAINING", "TRAINING", "TRAINING", "INFERENCE"])),
@@ -327,8 +367,7 @@ def scenarios(draw: Any, message_class: type, optimizers: Sequence[str] = tuple(
     """One to four steps, training and inference mixed, on a random configuration of the class given."""
     config = draw(configs(message_class, optimizers))
     learns = config.mode == type(config).Mode.Value("TRAINING")
-    rates = [t.optimization_parameters.learning_rate for t in config.table_descriptor]
-    tags = {rate.dynamic.tag for rate in rates if rate.WhichOneof("learning_rate") == "dynamic"}
+    tags = dynamic_tags(config)
     seldom = st.sampled_from([False, False, False, True])  # both end the pipeline's staleness
     steps = []
     for _ in range(draw(st.integers(1, 4))):

@@ -40,6 +40,7 @@ RAW_OPS = {
 } | {
     f"{verb}_tpu_embedding_{wire_name}_parameters": f"{verb.title()}TPUEmbedding{optimizer.op_name}Parameters"
     for wire_name, optimizer in OPTIMIZERS.items()
+    if optimizer.op_name
     for verb in ("load", "retrieve")
 }
 
@@ -167,7 +168,7 @@ def test_the_base_fixture_of_tensorflows_own_tests(kind: str) -> None:
         np.testing.assert_allclose(parameters, before - 0.1 * g / np.sqrt(0.1 + g**2), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("golden", [case for case in GOLDEN if case.optimizer in OPTIMIZERS], ids=str)
+@pytest.mark.parametrize("golden", [case for case in GOLDEN if OPTIMIZERS[case.optimizer].op_name], ids=str)
 def test_the_whole_flow_gives_the_golden_numbers(golden: Golden) -> None:
     message = TPUEmbeddingConfiguration(mode="TRAINING", num_hosts=1, num_tensor_cores=1, batch_size_per_tensor_core=2)
     table = message.table_descriptor.add(name="t", vocabulary_size=2, dimension=3, num_features=1)

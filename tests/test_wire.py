@@ -121,7 +121,7 @@ def test_defaults_there_and_back(optimizer: type[Optimizer]) -> None:
     once = optimizer_from_proto(optimizer_to_proto(optimizer()))
     assert type(once) is optimizer
     assert optimizer_from_proto(optimizer_to_proto(once)) == once
-    assert once.learning_rate == pytest.approx(0.01)
+    assert once.learning_rate == pytest.approx(optimizer().learning_rate)
 
 
 def parameters(**fields: Any) -> Any:

@@ -44,7 +44,7 @@ class TableConfig:
     a normal distribution of deviation 1/√dimension, truncated at two deviations. `num_features` is the number of
     activation rows per sample in table mode and 0 in feature mode.
 
-    Raises: ConfigError for a name, size or combiner out of range.
+    Raises: ConfigError for a name, size or combiner out of range, or a dimension that the optimizer does not have.
     """
 
     name: str
@@ -66,6 +66,11 @@ class TableConfig:
             raise ConfigError(
                 f"{where}: optimizer must be one of anycore.optimizers, got {self.optimizer!r} "
                 "(TableDescriptor.optimization_parameters)"
+            )
+        if self.optimizer.only_dimension not in (None, self.dimension):
+            raise ConfigError(
+                f"{where}: {self.optimizer.wire_name} needs dimension {self.optimizer.only_dimension}, "
+                f"got {self.dimension} (TableDescriptor.dimension)"
             )
         check_combiner(self.combiner, where)
         resolve(self.initializer, self.name, self.dimension)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import cache
 from typing import Any
@@ -13,7 +14,8 @@ from anycore.kernels.pointers import FLOAT_BYTES, floats
 from anycore.optimizers import vocabulary
 from anycore.optimizers.backends import NUMPY
 from anycore.optimizers.compose import FIRST_HYPER_PARAMETER, clip_gradient, compose, rebind, structure_of
-from anycore.optimizers.optimizer import MEAN_SQUARE, Optimizer
+from anycore.optimizers.declared import MEAN_SQUARE
+from anycore.optimizers.optimizer import Optimizer
 
 # Strict IEEE arithmetic: exact against NumPy, and on the processors measured faster than fast-math's approximations.
 _compile = njit(nogil=True, error_model="numpy")
@@ -53,6 +55,12 @@ def _absolute(x):
     return np.abs(x)
 
 
+@_compile
+def _erf(x):
+    return math.erf(x)
+
+
+# Numba compiles NumPy's other functions by itself.
 NUMBA: dict[str, Any] = NUMPY | {
     "where": _where,
     "maximum": _maximum,
@@ -60,6 +68,7 @@ NUMBA: dict[str, Any] = NUMPY | {
     "sign": _sign,
     "sqrt": _sqrt,
     "absolute": _absolute,
+    "erf": _erf,
 }
 
 

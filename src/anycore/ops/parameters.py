@@ -172,6 +172,9 @@ def _table(op: str, optimizer: type[Optimizer], shard: dict[str, Any]) -> tuple[
 
 
 PARAMETER_OPS = {
-    op.__name__: op for optimizer in OPTIMIZERS.values() for op in (_load_op(optimizer), _retrieve_op(optimizer))
+    op.__name__: op
+    for optimizer in OPTIMIZERS.values()
+    if optimizer.op_name
+    for op in (_load_op(optimizer), _retrieve_op(optimizer))
 }
-"""`load_tpu_embedding_<algorithm>_parameters` and its `retrieve` twin of every algorithm, by name."""
+"""`load_tpu_embedding_<algorithm>_parameters` and its `retrieve` twin of every algorithm that has them, by name."""

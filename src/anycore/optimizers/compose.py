@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anycore.optimizers.declarations import Limits
-from anycore.optimizers.optimizer import MEAN_SQUARE, Optimizer
+from anycore.optimizers.declared import MEAN_SQUARE, DeclaredOptimizer
+from anycore.optimizers.source import define
 
 LEARNING_RATE, DECAY, GRADIENT_LOWER, GRADIENT_UPPER, LOWER, UPPER, FIRST_HYPER_PARAMETER = range(7)
 """Places in the float32 settings that a composed step reads."""
+
+
+_Optimizer = TypeVar("_Optimizer", bound=DeclaredOptimizer)
 
 
 def rebind(rule: Callable[..., Any], words: Mapping[str, Any]) -> FunctionType:
@@ -23,21 +27,26 @@ def rebind(rule: Callable[..., Any], words: Mapping[str, Any]) -> FunctionType:
     return FunctionType(code.__code__, {**code.__globals__, **words}, code.__name__, code.__defaults__)
 
 
-def settings_of(optimizer: Optimizer, dynamic_inputs: Sequence[float] = ()) -> NDArray[np.float32]:
+def settings_of(optimizer: DeclaredOptimizer, dynamic_inputs: Sequence[float] = ()) -> NDArray[np.float32]:
     """Returns the float32 settings of a step with those dynamic inputs, by tag."""
     rate = np.float32(optimizer.resolve(optimizer.learning_rate, dynamic_inputs))
+    return np.array(settings_with(optimizer, rate, optimizer.variables(dynamic_inputs).values()), np.float32)
+
+
+def settings_with(optimizer: DeclaredOptimizer, rate: Any, variables: Iterable[Any]) -> list[Any]:
+    """Returns the settings of a step with that learning rate and those `DeclaredOptimizer.variables`, all float32."""
     decay = np.float32(optimizer.weight_decay_factor)
     if optimizer.multiply_weight_decay_factor_by_learning_rate:
-        decay *= rate
+        decay = decay * rate
     limits = [
-        open_side if limit is None else limit
+        np.float32(open_side if limit is None else limit)
         for pair in (optimizer.gradient_clipping_limits, optimizer.clipping_limits)
         for limit, open_side in zip(pair, (-np.inf, np.inf), strict=True)
     ]
-    return np.array([rate, decay, *limits, *optimizer.variables(dynamic_inputs).values()], np.float32)
+    return [rate, decay, *limits, *variables]
 
 
-def structure_of(optimizer: Optimizer) -> Optimizer:
+def structure_of(optimizer: _Optimizer) -> _Optimizer:
     """Returns `optimizer` without the numbers that reach a composed step as settings: equal ones compose equally."""
 
     def present(limits: Limits) -> Limits:
@@ -59,14 +68,14 @@ def structure_of(optimizer: Optimizer) -> Optimizer:
     )
 
 
-def clip_gradient(optimizer: Optimizer) -> list[str]:
+def clip_gradient(optimizer: DeclaredOptimizer) -> list[str]:
     """Returns the source lines that clip `g`, in the words of a backend; none when the gradient has no limits."""
     if optimizer.gradient_clipping_limits == (None, None):
         return []
     return [f"g = minimum(maximum(g, settings[{GRADIENT_LOWER}]), settings[{GRADIENT_UPPER}])"]
 
 
-def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..., Any] = lambda f: f) -> Any:
+def compose(optimizer: DeclaredOptimizer, words: Mapping[str, Any], compile: Callable[..., Any] = lambda f: f) -> Any:
     """Returns `step(w, g, settings, *slots) -> (w, *slots)` in a backend's words; functions go through `compile`.
 
     A rule with an argument `mean_square` makes it the step's last argument, that of the clipped gradient.
@@ -78,7 +87,7 @@ def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..
     assert optimizer.rule is not None
     slots = [f"slot_{k}" for k in range(len(optimizer.slots))]
     extra = [MEAN_SQUARE] if MEAN_SQUARE in optimizer.rule_arguments else []
-    source = [f"def step({', '.join(['w', 'g', 'settings', *slots, *extra])}):", *clip_gradient(optimizer)]
+    source = clip_gradient(optimizer)
     source += [f"{name} = settings[{FIRST_HYPER_PARAMETER + k}]" for k, name in enumerate(optimizer.variables())]
     if optimizer.weight_decay_factor:
         source += [f"w = w - settings[{DECAY}] * w"]
@@ -89,5 +98,4 @@ def compose(optimizer: Optimizer, words: Mapping[str, Any], compile: Callable[..
         source += [f"w = minimum(maximum(w, settings[{LOWER}]), settings[{UPPER}])"]
     source += [f"return {results}"]
     namespace = {**words, **optimizer.constants(), "rule": compile(rebind(optimizer.rule, words))}
-    exec("\n    ".join(source), namespace)
-    return compile(namespace["step"])
+    return compile(define("step", ["w", "g", "settings", *slots, *extra], source, namespace))

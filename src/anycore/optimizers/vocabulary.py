@@ -6,11 +6,37 @@ with other globals, so every word here needs a counterpart there.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ONE", "TWO", "ZERO", "absolute", "maximum", "minimum", "power", "sign", "sqrt", "where"]
+__all__ = [
+    "ONE",
+    "TWO",
+    "ZERO",
+    "absolute",
+    "arctan2",
+    "cbrt",
+    "ceil",
+    "cos",
+    "erf",
+    "exp",
+    "expm1",
+    "floor",
+    "fmod",
+    "log",
+    "log1p",
+    "maximum",
+    "minimum",
+    "power",
+    "rint",
+    "sign",
+    "sin",
+    "sqrt",
+    "tanh",
+    "where",
+]
 
 # Named, because one numeric literal in a rule makes Numba compute all of it in float64.
 ZERO: Any = np.float32(0)
@@ -23,6 +49,21 @@ sign: Any = np.sign
 where: Any = np.where
 minimum: Any = np.minimum
 maximum: Any = np.maximum
+
+exp: Any = np.exp
+expm1: Any = np.expm1
+log: Any = np.log
+log1p: Any = np.log1p
+sin: Any = np.sin
+cos: Any = np.cos
+tanh: Any = np.tanh
+arctan2: Any = np.arctan2
+cbrt: Any = np.cbrt
+erf: Any = np.vectorize(math.erf, otypes=[np.float32])
+floor: Any = np.floor
+ceil: Any = np.ceil
+rint: Any = np.rint
+fmod: Any = np.fmod
 
 _HALF = np.float32(0.5)
 

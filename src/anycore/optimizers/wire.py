@@ -9,7 +9,8 @@ from typing import Any
 from anycore.errors import ConfigError
 from anycore.optimizers import OPTIMIZERS
 from anycore.optimizers.declarations import DynamicInput, Limits, SimulatedQuantization
-from anycore.optimizers.optimizer import Optimizer, added_fields
+from anycore.optimizers.declared import added_fields
+from anycore.optimizers.optimizer import Optimizer
 from anycore.proto import OptimizationParameters
 
 _UNSPECIFIED, _ENABLED, _DISABLED, _MIGRATION_ONLY = range(4)
@@ -74,9 +75,12 @@ def optimizer_to_proto(optimizer: Optimizer) -> Any:
         _set_limits(message.simulated_quantization, "clipping_limits", optimizer.simulated_quantization.clipping_limits)
     hyper_parameters = getattr(message, optimizer.wire_name)
     hyper_parameters.SetInParent()
-    for name, value in optimizer.hyper_parameters().items():
+    for name in added_fields(type(optimizer)):
+        value = getattr(optimizer, name)
         if isinstance(value, DynamicInput):
             getattr(hyper_parameters, name).tag = value.tag
+        elif isinstance(value, bytes):
+            getattr(hyper_parameters, name).ParseFromString(value)
         else:
             setattr(hyper_parameters, name, value)
     return message
@@ -93,7 +97,9 @@ def _status(message: Any, field_name: str, highest: int) -> int:
 
 
 def _value(value: Any) -> Any:
-    return DynamicInput(value.tag) if hasattr(value, "tag") else value
+    if hasattr(value, "tag"):
+        return DynamicInput(value.tag)
+    return value.SerializeToString() if hasattr(value, "SerializeToString") else value
 
 
 def _learning_rate(message: Any) -> float | DynamicInput:

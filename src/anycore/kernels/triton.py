@@ -1,0 +1,179 @@
+"""A rule as a Triton kernel: the same function with Triton's words, over rows that lie on a GPU.
+
+Nothing imports this module; who wants it has Triton.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from anycore.errors import ConfigError, InputError
+from anycore.optimizers import Optimizer, vocabulary
+from anycore.optimizers.compose import FIRST_HYPER_PARAMETER, clip_gradient, compose, rebind, structure_of
+from anycore.optimizers.declared import MEAN_SQUARE
+from anycore.optimizers.source import define
+
+_TILE = 1024
+"""Elements of w that one program updates."""
+
+
+@triton.jit
+def _where(condition, a, b):
+    return tl.where(condition, a, b)
+
+
+@triton.jit
+def _maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _minimum(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _sign(x):
+    return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, tl.where(x == 0, 0.0, x)))
+
+
+@triton.jit
+def _sqrt(x):
+    return tl.sqrt_rn(x)
+
+
+@triton.jit
+def _fmod(a, b):
+    return a % b
+
+
+@triton.jit
+def _raised(base, exponent):
+    """base ** exponent, in float64 since Triton's logarithm has errors that a large exponent multiplies."""
+    base = tl.cast(base, tl.float64)
+    exponent = tl.cast(exponent, tl.float64)
+    size = tl.exp2(exponent * tl.log2(tl.abs(base)))
+    size = tl.where(exponent == 0, 1.0, tl.where(tl.abs(base) == 1, 1.0, size))
+    even = tl.floor(exponent * 0.5) * 2 == exponent
+    whole = tl.floor(exponent) == exponent
+    of_negative = tl.where(even, size, tl.where(whole, -size, float("nan")))
+    return tl.cast(tl.where(base < 0, of_negative, size), tl.float32)
+
+
+class _Powers(ast.NodeTransformer):
+    """Calls `raised` where the source has `**`, which Triton does not know."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Pow):
+            return ast.Call(ast.Name("raised", ast.Load()), [node.left, node.right], [])
+        return node
+
+
+def _compile(function: FunctionType) -> Any:
+    """Returns the function that Triton compiles from the source of `function`, without annotations."""
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, SyntaxError, ValueError):
+        definition = None
+    if not isinstance(definition, ast.FunctionDef):
+        raise ConfigError(f"rule {function.__name__!r} has no source for Triton to compile; define it in a file")
+    lines = [line for statement in definition.body for line in ast.unparse(_Powers().visit(statement)).splitlines()]
+    used = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    constants = {name: _constant(value) for name, value in used.items() if isinstance(value, np.float32 | bool)}
+    namespace = {**function.__globals__, **constants, "tl": tl, "raised": _raised}
+    return triton.jit(define(function.__name__, [a.arg for a in definition.args.args], lines, namespace))
+
+
+def _constant(value: np.float32 | bool) -> Any:
+    number = value if isinstance(value, bool) else float(value)
+    # The interpreter computes with numbers as they are.
+    return number if triton.knobs.runtime.interpret else tl.constexpr(number)
+
+
+TRITON: dict[str, Any] = {
+    **{word: getattr(vocabulary, word) for word in ("ZERO", "ONE", "TWO")},
+    **{word: getattr(tl, word) for word in ("ceil", "cos", "erf", "exp", "floor", "log", "sin")},
+    **{word: getattr(libdevice, word) for word in ("cbrt", "expm1", "log1p", "rint", "tanh")},
+    "absolute": tl.abs,
+    "arctan2": libdevice.atan2,
+    "fmod": _fmod,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "sign": _sign,
+    "sqrt": _sqrt,
+    "where": _where,
+}
+"""Those of libdevice are for GPUs alone, not for Triton's interpreter."""
+TRITON["power"] = _compile(rebind(vocabulary.power, TRITON))
+
+
+def triton_update(optimizer: Optimizer) -> Callable[..., None]:
+    """Returns `update(w, g, settings, *slots)`, which updates `w` and the slots in place, on their GPU.
+
+    w, g and slots are contiguous float32 torch tensors, [rows, D], or [rows, 1] for slots of one number a row;
+    `settings` are those of `compose.settings_of`. Optimizers that differ only in settings share the compiled kernel.
+
+    Raises: ConfigError when the rule's source is not to be had.
+    """
+    kernel = triton_kernel(optimizer)
+
+    def update(w: Any, g: Any, settings: Any, *slots: Any) -> None:
+        if not all(tensor.is_contiguous() for tensor in (w, g, *slots)):
+            raise InputError(f"optimizer {optimizer.wire_name}: w, g and slots must be contiguous")
+        rows, dimension = w.shape
+        columns = triton.next_power_of_2(dimension)
+        tile_rows = max(1, _TILE // columns)
+        grid = (triton.cdiv(rows, tile_rows),)
+        # No multiplication and addition with one rounding: the result is the other backends'.
+        kernel[grid](
+            w, g, *slots, *map(float, settings), rows, dimension, tile_rows, columns, enable_fp_fusion=False
+        )
+
+    return update
+
+
+def triton_kernel(optimizer: Optimizer) -> Any:
+    """Returns the kernel of `triton_update`, `(addresses of w, g and slots, settings, sizes)`; see its `arg_names`."""
+    return _kernel(structure_of(optimizer))
+
+
+@cache
+def _kernel(structure: Optimizer) -> Any:
+    slots = [f"slot_{k}" for k in range(len(structure.slots))]
+    state = ["w", *slots]
+    settings = [f"setting_{k}" for k in range(FIRST_HYPER_PARAMETER + len(structure.variables()))]
+    place = {
+        name: "row" if k and structure.slots[k - 1].per_row else "element" for k, name in enumerate(state)
+    } | {"g": "element"}
+    lines = [
+        "row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)",
+        "column = tl.arange(0, COLUMNS)[None, :]",
+        "element = row * dimension + column",
+        "is_row = row < rows",
+        "is_element = is_row & (column < dimension)",
+        *(f"{name} = tl.load({name}_address + {place[name]}, is_{place[name]})" for name in (*state, "g")),
+        f"settings = ({', '.join(settings)})",
+    ]
+    arguments = ["w", "g", "settings", *slots]
+    if MEAN_SQUARE in structure.rule_arguments:
+        lines += clip_gradient(structure)
+        lines += [f"{MEAN_SQUARE} = tl.sum(tl.where(is_element, g * g, 0.0), 1, keep_dims=True) / dimension"]
+        arguments += [MEAN_SQUARE]
+    lines += [f"{', '.join(state)}, = step({', '.join(arguments)})"]
+    lines += [f"tl.store({name}_address + {place[name]}, {name}, is_{place[name]})" for name in state]
+    addresses = [f"{name}_address" for name in ("w", "g", *slots)]
+    sizes = ["rows", "dimension", "ROWS: tl.constexpr", "COLUMNS: tl.constexpr"]
+    namespace = {**TRITON, "tl": tl, "step": compose(structure, TRITON, _compile)}
+    return triton.jit(define("kernel", [*addresses, *settings, *sizes], lines, namespace))

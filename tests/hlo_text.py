@@ -1,0 +1,72 @@
+"""XLA programs written as XLA prints them, as serialized messages; only what element-wise programs need."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from anycore.proto import HloModuleProto
+
+_TYPES = HloModuleProto.DESCRIPTOR.file.enum_types_by_name["PrimitiveType"].values_by_name
+_COMPUTATION = re.compile(r"^(?:ENTRY )?(\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_INSTRUCTION = re.compile(r"^ *(ROOT )?(\w+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$", re.MULTILINE)
+_SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
+_ATTRIBUTE = re.compile(r"(\w+)=(\w+)")
+_LITERALS: dict[str, tuple[str, Any]] = {
+    "f32": ("f32s", float),
+    "s32": ("s32s", int),
+    "pred": ("preds", lambda text: text == "true"),
+}
+
+
+def module(text: str) -> bytes:
+    """Returns a serialized `HloModuleProto` of computations `name { … }`, called ones first, the entry last.
+
+    An instruction is a line `name = f32[1,1] opcode(operands), attribute=value`, and the last one is the root unless
+    another is marked ROOT.
+    """
+    message = HloModuleProto(name="module")
+    computations: dict[str, int] = {}
+    for name, body in _COMPUTATION.findall(text):
+        computation = message.computations.add(name=name, id=len(computations) + 1)
+        ids: dict[str, int] = {}
+        for root, *parts in _INSTRUCTION.findall(body):
+            _add(computation.instructions.add(id=100 * computation.id + len(ids)), parts, ids, computations)
+            ids[parts[0]] = computation.instructions[-1].id
+            if root or not computation.root_id or computation.root_id == computation.instructions[-2].id:
+                computation.root_id = ids[parts[0]]
+        computations[name] = message.entry_computation_id = computation.id
+    return message.SerializeToString()
+
+
+def _add(instruction: Any, parts: list[str], ids: dict[str, int], computations: dict[str, int]) -> None:
+    name, shape, opcode, inside, attributes = parts
+    instruction.name, instruction.opcode = name, opcode
+    _set_shape(instruction.shape, shape)
+    if opcode == "parameter":
+        instruction.parameter_number = int(inside)
+    elif opcode == "constant":
+        field, convert = _LITERALS[shape.partition("[")[0]]
+        getattr(instruction.literal, field).append(convert(inside))
+    else:
+        instruction.operand_ids.extend(ids[operand] for operand in inside.split(", ") if operand)
+    for key, value in _ATTRIBUTE.findall(attributes):
+        if key == "index":
+            instruction.tuple_index = int(value)
+        elif key == "direction":
+            instruction.comparison_direction = value
+        elif key == "type":
+            instruction.comparison_type = value
+        else:
+            instruction.called_computation_ids.append(computations[value])
+
+
+def _set_shape(shape: Any, text: str) -> None:
+    if text.startswith("("):
+        shape.element_type = _TYPES["TUPLE"].number
+        for part in _SHAPE.finditer(text):
+            _set_shape(shape.tuple_shapes.add(), part.group())
+    else:
+        element_type, dimensions = _SHAPE.fullmatch(text).groups()  # type: ignore[union-attr]
+        shape.element_type = _TYPES[element_type.upper()].number
+        shape.dimensions.extend(int(size) for size in dimensions.split(",") if size)
