@@ -141,8 +141,8 @@ class EmbeddingConfig:
     spmd_sharding: SpmdSharding = SpmdSharding()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", tuple(self.tables))
-        object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "tables", _all_of(TableConfig, self.tables, "tables"))
+        object.__setattr__(self, "features", _all_of(FeatureConfig, self.features, "features"))
         object.__setattr__(self, "mode", _enum(Mode, self.mode, "mode"))
         object.__setattr__(
             self, "sharding_strategy", _enum(ShardingStrategy, self.sharding_strategy, "sharding_strategy")
@@ -285,7 +285,9 @@ def parse(config: bytes | Any) -> Any:
 
     Raises: ConfigError when it is empty or malformed.
     """
-    serialized = config if isinstance(config, (bytes, bytearray, memoryview)) else config.SerializeToString()
+    if not isinstance(config, bytes | bytearray | memoryview) and not hasattr(config, "SerializeToString"):
+        raise ConfigError(f"a TPUEmbeddingConfiguration must be bytes or a message, got {type(config).__name__}")
+    serialized = config if isinstance(config, bytes | bytearray | memoryview) else config.SerializeToString()
     if not serialized:
         raise ConfigError("TPU embedding config is empty.")
     try:
@@ -339,6 +341,14 @@ def _in_range(low: int, high: int, where: str, message_name: str, **values: Any)
             raise ConfigError(f"{where}: {name} must be at least {low}, got {integer} ({message_name}.{name})")
         if integer > high:
             raise ConfigError(f"{where}: {name} must be at most {high}, got {integer} ({message_name}.{name})")
+
+
+def _all_of(kind: type[Any], values: Any, name: str) -> tuple[Any, ...]:
+    values = tuple(values)
+    for value in values:
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name} must be {kind.__name__} objects, got {value!r}")
+    return values
 
 
 def _enum(kind: type[Any], value: Any, field_name: str) -> Any:

@@ -217,10 +217,12 @@ def _combine(gains, first, last, combiner):
     """
     if combiner == SUM:
         return
-    denominator = _ZERO
+    # In float64 no square of a float32 overflows or vanishes.
+    denominator = 0.0
     for i in range(first, last):
-        denominator += gains[i] if combiner == MEAN else gains[i] * gains[i]
+        weight = np.float64(gains[i])
+        denominator += weight if combiner == MEAN else weight * weight
     if combiner == SQRTN:
         denominator = np.sqrt(denominator)
     for i in range(first, last):
-        gains[i] = gains[i] / denominator if denominator != _ZERO else _ZERO
+        gains[i] = np.float32(gains[i] / denominator) if denominator != 0.0 else _ZERO
