@@ -60,7 +60,7 @@ class IdBatch:
 
     ids: NDArray[np.int64]
     gains: NDArray[np.float32]
-    """Valid for tables marked in `weighted`; elsewhere every gain is 1."""
+    """Valid for tables marked in `weighted`; elsewhere every gain is 1 and this holds anything."""
     weighted: NDArray[np.bool_]
     splits: NDArray[np.int64]
     tasks: NDArray[np.int64]
@@ -183,7 +183,8 @@ class _Source:
 
     def _read_splits(self, value: Ragged) -> None:
         self.ids = self._vector("embedding_indices", self.ids)
-        self.index = self._vector("sample_splits", value.sample_splits)
+        # A copy, for the kernels rely on splits that stay as they were checked.
+        self.index = self._vector("sample_splits", value.sample_splits).copy()
         self.input_rows = self.index.size - 1
         shape = self.entry.input_shape
         if self.sequence == 0 and len(shape) > 1 and self.input_rows * shape[-1] == self.entry.cells != self.input_rows:

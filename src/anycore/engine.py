@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from anycore.batch import named_inputs, read_batch
 from anycore.config import EmbeddingConfig, Mode
-from anycore.entries import Entry, entries_of
-from anycore.errors import CallOrderError, ConfigError, InputError
+from anycore.entries import entries_of
+from anycore.errors import ConfigError, InputError
 from anycore.gradients import read_gradients, read_learning_rates
+from anycore.interrupts import uninterrupted
 from anycore.kernels.parallel import available_threads, workers
 from anycore.plan import Activation, Plan
 from anycore.schedule import Schedule, Step
@@ -53,7 +54,8 @@ class EmbeddingEngine:
         pipelined = config.pipeline_execution_with_tensor_core
         self._schedule = Schedule(config.num_tensor_cores, pipelined=pipelined, timeout=timeout)
         self._keeps_gradients = pipelined or config.num_tensor_cores > 1
-        self._entries = lru_cache(maxsize=16)(self._entries_of)
+        # A partial, not a method: an engine in a circle would keep its tables until the garbage is collected.
+        self._entries = lru_cache(maxsize=16)(partial(entries_of, self._plan))
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -89,7 +91,7 @@ class EmbeddingEngine:
         )
         step_mode = self._mode(mode)
         batch = read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
-        with self._schedule.lock:
+        with self._schedule.lock, uninterrupted():
             step = self._schedule.enqueue(core, batch, step_mode)
         if step.trains and step.is_enqueued:
             self._sort(step)
@@ -105,16 +107,12 @@ class EmbeddingEngine:
         self._check_core("receive_activations", core)
         with self._schedule.lock:
             step = self._schedule.next_to_receive(core)
-            if step.mode == Mode.BACKWARD_PASS_ONLY:
-                raise CallOrderError(
-                    f"receive_activations(core={core}): step {step.number} has mode BACKWARD_PASS_ONLY and no "
-                    "activations; call send_gradients"
-                )
-            if not step.trains:
-                self._apply_updates(drain=True)
-            activations = self._tables.look_up(step.batches[core])
-            self._schedule.mark_received(core, step)
-            self._apply_updates()
+            with uninterrupted():
+                if not step.trains:
+                    self._apply_updates(drain=True)
+                activations = self._tables.look_up(step.batches[core])
+                self._schedule.mark_received(core, step)
+                self._apply_updates()
         return activations
 
     def send_gradients(
@@ -134,7 +132,7 @@ class EmbeddingEngine:
         self._check_core("send_gradients", core)
         rates = read_learning_rates(self._plan, learning_rates)
         checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
-        with self._schedule.lock:
+        with self._schedule.lock, uninterrupted():
             step = self._schedule.next_to_send(core)
             if step.learning_rates not in (None, rates):
                 raise InputError(
@@ -163,10 +161,12 @@ class EmbeddingEngine:
             count = len(range(*rows.indices(chosen.config.vocabulary_size)))
             loads.append((chosen, rows, chosen.checked(state_variables, count)))
         with self._schedule.lock:
-            self._apply_updates(drain=True)
-            for chosen, rows, arrays in loads:
-                for name, array in arrays.items():
-                    chosen.view(name)[rows] = array
+            self._schedule.wait_until_whole("load")
+            with uninterrupted():
+                self._apply_updates(drain=True)
+                for chosen, rows, arrays in loads:
+                    for name, array in arrays.items():
+                        chosen.view(name)[rows] = array
 
     def retrieve(self, table: str | int, *, num_shards: int = 1, shard_id: int = 0) -> dict[str, NDArray[np.float32]]:
         """Returns copies of a table's state variables by name, or of one shard's, float32 [rows, dimension].
@@ -177,13 +177,18 @@ class EmbeddingEngine:
         """
         chosen, rows = self._find(table, num_shards, shard_id)
         with self._schedule.lock:
-            self._apply_updates(drain=True)
+            self._schedule.wait_until_whole("retrieve")
+            with uninterrupted():
+                self._apply_updates(drain=True)
             return {name: chosen.view(name)[rows].copy() for name in chosen.state_variables}
 
     def _apply_updates(self, *, drain: bool = False) -> None:
-        for step in self._schedule.due(drain=drain):
+        while (step := self._schedule.next_due(drain=drain)) is not None:
             self._sort(step)
-            self._tables.update(step.sorted_ids, step.gradients, step.learning_rates or ())
+            apply = self._tables.prepare_update(step.sorted_ids, step.gradients, step.learning_rates or ())
+            # What could fail has succeeded: from here on the step is done, and never done twice.
+            self._schedule.mark_applied(step)
+            apply()
 
     def _sort(self, step: Step) -> None:
         with step.sorting:
@@ -219,12 +224,3 @@ class EmbeddingEngine:
                 f"{call}: core must be in [0, {self.config.num_tensor_cores}), got {core} "
                 "(TPUEmbeddingConfiguration.num_tensor_cores)"
             )
-
-    def _entries_of(
-        self,
-        table_ids: tuple[int, ...] | None,
-        combiners: tuple[str, ...],
-        max_sequence_lengths: tuple[int, ...],
-        num_features: tuple[int, ...],
-    ) -> tuple[Entry, ...]:
-        return entries_of(self._plan, table_ids, combiners, max_sequence_lengths, num_features)

@@ -68,15 +68,14 @@ def fill(counter, entries, splits, ids, gains, weighted, errors):
         if e >= len(entries):
             return
         entry = entries[e]
-        _check_ids(entry, errors[e])
-        if entry[WEIGHTS] != 0 and errors[e, 0] == OK:
+        if entry[WEIGHTS] != 0:
             _check_weights(entry, errors[e])
         if errors[e, 0] == OK:
-            _place(entry, splits, ids, gains, weighted[entry[TABLE]])
-            if weighted[entry[TABLE]]:
-                for cell in range(entry[CELLS]):
-                    sample = _sample(entry, cell)
-                    _combine(gains, splits[sample], splits[sample + 1], entry[COMBINER])
+            _place(entry, splits, ids, gains, weighted[entry[TABLE]], errors[e])
+        if errors[e, 0] == OK and weighted[entry[TABLE]]:
+            for cell in range(entry[CELLS]):
+                sample = _sample(entry, cell)
+                _combine(gains, splits[sample], splits[sample + 1], entry[COMBINER])
 
 
 @njit(nogil=True, cache=True)
@@ -106,8 +105,7 @@ def _check_splits(entry, error):
 
 
 @njit(nogil=True, cache=True)
-def _check_ids(entry, error):
-    ids = integers(entry[IDS], entry[SIZE])
+def _check_ids(entry, ids, error):
     low, high = np.int64(0), np.int64(0)
     for i in range(len(ids)):
         low = min(low, ids[i])
@@ -178,13 +176,17 @@ def _count(entry, splits, error):
 
 
 @njit(nogil=True, cache=True)
-def _place(entry, splits, ids, gains, weighted):
-    """Copies the ids, and as gains their weights or ones, to the sample rows."""
+def _place(entry, splits, ids, gains, weighted, error):
+    """Copies the ids, and as gains their weights or ones, to the sample rows.
+
+    The copies are what is checked: another thread of the caller may write the source meanwhile.
+    """
     source = integers(entry[IDS], entry[SIZE])
     if entry[SEQUENCE] == 0 and entry[BLOCK] == entry[BLOCK_STRIDE]:
         first = splits[entry[FIRST_SAMPLE]]
         for i in range(len(source)):
             ids[first + i] = source[i]
+        _check_ids(entry, ids[first : first + len(source)], error)
         if weighted:
             _place_weights(entry, gains, first)
         return
@@ -194,9 +196,18 @@ def _place(entry, splits, ids, gains, weighted):
         row, start, position = _walk(entry, index, i, row, start)
         if entry[SEQUENCE] == 0 or position < entry[SEQUENCE]:
             cell = row * entry[SEQUENCE] + position if entry[SEQUENCE] > 0 else row
+            if cell < previous or cell >= entry[CELLS]:
+                _report(error, ROW, i, row)
+                return
             place = place + 1 if cell == previous else splits[_sample(entry, cell)]
             previous = cell
+            if place >= splits[_sample(entry, cell) + 1]:
+                _report(error, ROW, i, row)
+                return
             ids[place] = source[i]
+            if ids[place] < 0 or ids[place] >= entry[ROWS]:
+                _report(error, ID, i, ids[place])
+                return
             if weighted:
                 gains[place] = floats(entry[WEIGHTS], entry[SIZE])[i] if entry[WEIGHTS] != 0 else _ONE
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from anycore.errors import ConfigError
+from anycore.interrupts import uninterrupted
 
 _VARIABLE = "ANYCORE_NUM_THREADS"
 
@@ -62,16 +62,17 @@ class Workers:
         if not (parallel and self._inboxes and self._lock.acquire(blocking=False)):
             kernel(counter, *arguments)
             return
-        try:
-            for inbox in self._inboxes:
-                inbox.put(lambda: kernel(counter, *arguments))
+        # Every thread must leave the arrays before the caller may free them, whatever happens here.
+        with uninterrupted():
             try:
-                kernel(counter, *arguments)
+                for inbox in self._inboxes:
+                    inbox.put(lambda: kernel(counter, *arguments))
+                try:
+                    kernel(counter, *arguments)
+                finally:
+                    failures = [self._finished.get() for _ in self._inboxes]
             finally:
-                # Every thread must leave the arrays before the caller may free them.
-                failures = [self._finished.get() for _ in self._inboxes]
-        finally:
-            self._lock.release()
+                self._lock.release()
         for failure in failures:
             if failure is not None:
                 raise failure
@@ -105,7 +106,13 @@ def _serve(inbox: SimpleQueue[Callable[[], None]], finished: SimpleQueue[BaseExc
         finished.put(failure)
 
 
-@cache
+_pools: dict[int, Workers] = {}
+_making = threading.Lock()
+
+
 def workers(num_threads: int) -> Workers:
     """Returns the process's workers for that number of threads; engines share them."""
-    return Workers(num_threads)
+    with _making:
+        if num_threads not in _pools:
+            _pools[num_threads] = Workers(num_threads)
+        return _pools[num_threads]
