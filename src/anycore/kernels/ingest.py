@@ -68,10 +68,9 @@ def fill(counter, entries, splits, ids, gains, weighted, errors):
         if e >= len(entries):
             return
         entry = entries[e]
-        if entry[WEIGHTS] != 0:
+        _place(entry, splits, ids, gains, weighted[entry[TABLE]], errors[e])
+        if errors[e, 0] == OK and entry[WEIGHTS] != 0:
             _check_weights(entry, errors[e])
-        if errors[e, 0] == OK:
-            _place(entry, splits, ids, gains, weighted[entry[TABLE]], errors[e])
         if errors[e, 0] == OK and weighted[entry[TABLE]]:
             for cell in range(entry[CELLS]):
                 sample = _sample(entry, cell)
@@ -194,6 +193,10 @@ def _place(entry, splits, ids, gains, weighted, error):
     row, start, previous, place = np.int64(0), np.int64(0), np.int64(-1), np.int64(0)
     for i in range(entry[SIZE]):
         row, start, position = _walk(entry, index, i, row, start)
+        new_id = source[i]
+        if new_id < 0 or new_id >= entry[ROWS]:
+            _report(error, ID, i, new_id)
+            return
         if entry[SEQUENCE] == 0 or position < entry[SEQUENCE]:
             cell = row * entry[SEQUENCE] + position if entry[SEQUENCE] > 0 else row
             if cell < previous or cell >= entry[CELLS]:
@@ -204,10 +207,7 @@ def _place(entry, splits, ids, gains, weighted, error):
             if place >= splits[_sample(entry, cell) + 1]:
                 _report(error, ROW, i, row)
                 return
-            ids[place] = source[i]
-            if ids[place] < 0 or ids[place] >= entry[ROWS]:
-                _report(error, ID, i, ids[place])
-                return
+            ids[place] = new_id
             if weighted:
                 gains[place] = floats(entry[WEIGHTS], entry[SIZE])[i] if entry[WEIGHTS] != 0 else _ONE
 
