@@ -248,9 +248,14 @@ def test_a_rule_of_a_user(step: Step, changes: dict[str, Any], expected: list[fl
     assert (counts.tolist(), norms.tolist()) == ([2, 2], [3, 4])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Delivered(Tuned):
+    scale: Any = DynamicInput(3)
+
+
 @each_backend
 def test_dynamic_inputs_arrive_by_tag(step: Step) -> None:
-    optimizer = Tuned(learning_rate=DynamicInput(1), scale=DynamicInput(0), weight_decay_factor=0.5)  # type: ignore[arg-type]
+    optimizer = Delivered(learning_rate=DynamicInput(1), scale=DynamicInput(0), weight_decay_factor=0.5)
     w, *_ = step(optimizer, [3], [8], [0], [1], dynamic_inputs=(4.0, 0.25))
     assert w.tolist() == [8 - 4 - 0.25 * 4]
 

@@ -299,7 +299,7 @@ def test_an_unknown_mode_is_named() -> None:
 
 
 def test_a_bad_number_of_threads_is_named() -> None:
-    with pytest.raises(ConfigError, match="num_threads must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="num_threads must be an integer and at least 1, got 0"):
         EmbeddingEngine(small_engine().config, num_threads=0)
 
 

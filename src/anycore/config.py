@@ -6,6 +6,7 @@ carries them elsewhere (with each enqueue, and in the caller's `load`).
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -230,6 +231,18 @@ class EmbeddingConfig:
         _in_range(0, _INT32, "config", _CONFIG, batch_size_per_tensor_core=self.batch_size_per_tensor_core)
         yield from self._feature_problems() if self.features else self._table_mode_problems()
         yield from self._tag_problems()
+        yield from self._size_problems()
+
+    def _size_problems(self) -> Iterator[str]:
+        rows = {table.name: self.batch_size_per_tensor_core * table.num_features for table in self.tables}
+        for feature in self.features:
+            rows[feature.table] += math.prod(feature.input_shape)
+        for name, samples in rows.items():
+            if samples * self.num_tensor_cores > _INT32:
+                yield (
+                    f"table {name!r}: its activations have {samples} rows on each of {self.num_tensor_cores} cores, "
+                    f"at most {_INT32} in all are possible (FeatureDescriptor.input_shape)"
+                )
 
     def _table_mode_problems(self) -> Iterator[str]:
         if self.batch_size_per_tensor_core < 1:

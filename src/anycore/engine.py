@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -45,8 +46,14 @@ class EmbeddingEngine:
     def __init__(
         self, config: EmbeddingConfig, *, seed: int = 0, num_threads: int | None = None, timeout: float = 60.0
     ) -> None:
-        if num_threads is not None and num_threads < 1:
-            raise ConfigError(f"num_threads must be at least 1, got {num_threads}")
+        if not isinstance(config, EmbeddingConfig):
+            raise ConfigError(
+                f"an engine needs an EmbeddingConfig, got {type(config).__name__}: EmbeddingConfig.from_proto reads one"
+            )
+        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
+            raise ConfigError(f"num_threads must be an integer and at least 1, got {num_threads!r}")
+        if not isinstance(timeout, int | float) or not 0 <= timeout <= threading.TIMEOUT_MAX:
+            raise ConfigError(f"timeout must be seconds, from 0 to {threading.TIMEOUT_MAX:g}, got {timeout!r}")
         self.config = config
         self._plan = Plan(config)
         self._workers = workers(num_threads or available_threads())
@@ -83,12 +90,16 @@ class EmbeddingEngine:
         Source: the EnqueueTPUEmbedding… ops, TensorFlow 2.21.
         """
         self._check_core("enqueue", core)
-        entries = self._entries(
+        attributes = (
             None if table_ids is None else tuple(table_ids),
             tuple(combiners),
             tuple(max_sequence_lengths),
             tuple(num_features),
         )
+        try:
+            entries = self._entries(*attributes)
+        except TypeError:  # what cannot be hashed is refused by name
+            entries = entries_of(self._plan, *attributes)
         step_mode = self._mode(mode)
         batch = read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
         with self._schedule.lock, uninterrupted():
@@ -151,12 +162,15 @@ class EmbeddingEngine:
 
         Raises: InputError for an unknown table or variable, a wrong shape or shard; then nothing has changed.
         """
-        self.load_tables({table: state_variables}, num_shards=num_shards, shard_id=shard_id)
+        self._load([(table, state_variables)], num_shards, shard_id)
 
     def load_tables(self, tables: Mapping[Any, Mapping[str, Any]], *, num_shards: int = 1, shard_id: int = 0) -> None:
         """Does as `load` for several tables, all or none: `tables` maps names to state variables."""
+        self._load(list(tables.items()), num_shards, shard_id)
+
+    def _load(self, tables: Sequence[tuple[Any, Mapping[str, Any]]], num_shards: int, shard_id: int) -> None:
         loads = []
-        for table, state_variables in tables.items():
+        for table, state_variables in tables:
             chosen, rows = self._find(table, num_shards, shard_id)
             count = len(range(*rows.indices(chosen.config.vocabulary_size)))
             loads.append((chosen, rows, chosen.checked(state_variables, count)))
@@ -198,9 +212,9 @@ class EmbeddingEngine:
     def _find(self, table: str | int, num_shards: int, shard_id: int) -> tuple[Table, slice]:
         names = [config.name for config in self.config.tables]
         index = names.index(table) if table in names else table
-        if not isinstance(index, int) or not 0 <= index < len(names):
+        if not isinstance(index, int | np.integer) or not 0 <= index < len(names):
             raise InputError(f"there is no table {table!r}, the tables are {names}")
-        chosen = self._tables[index]
+        chosen = self._tables[int(index)]
         sharding = Sharding(
             chosen.config.name, chosen.config.vocabulary_size, num_shards, self.config.sharding_strategy
         )
@@ -219,8 +233,8 @@ class EmbeddingEngine:
         return MODES[mode]
 
     def _check_core(self, call: str, core: int) -> None:
-        if not 0 <= core < self.config.num_tensor_cores:
+        if not isinstance(core, int | np.integer) or not 0 <= core < self.config.num_tensor_cores:
             raise InputError(
-                f"{call}: core must be in [0, {self.config.num_tensor_cores}), got {core} "
+                f"{call}: core must be in [0, {self.config.num_tensor_cores}), got {core!r} "
                 "(TPUEmbeddingConfiguration.num_tensor_cores)"
             )
