@@ -253,11 +253,19 @@ class Delivered(Tuned):
     scale: Any = DynamicInput(3)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TunedByStep(Tuned):
+    """Gets its scale with every step."""
+
+    scale: float | DynamicInput = DynamicInput(0)  # type: ignore[assignment]
+
+
 @each_backend
 def test_dynamic_inputs_arrive_by_tag(step: Step) -> None:
-    optimizer = Delivered(learning_rate=DynamicInput(1), scale=DynamicInput(0), weight_decay_factor=0.5)
+    optimizer = TunedByStep(learning_rate=DynamicInput(1), weight_decay_factor=0.5)
     w, *_ = step(optimizer, [3], [8], [0], [1], dynamic_inputs=(4.0, 0.25))
     assert w.tolist() == [8 - 4 - 0.25 * 4]
+    assert compiled_step(optimizer) == compiled_step(replace(optimizer, scale=DynamicInput(2)))
 
 
 def by_row(w: Any, g: Any, lr: Any, accumulators: Any, momenta: Any, mean_square: Any) -> Any:
