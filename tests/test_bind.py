@@ -248,21 +248,19 @@ def test_a_rule_of_a_user(step: Step, changes: dict[str, Any], expected: list[fl
     assert (counts.tolist(), norms.tolist()) == ([2, 2], [3, 4])
 
 
+FIRST_TAG = DynamicInput(0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Delivered(Tuned):
-    scale: Any = DynamicInput(3)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TunedByStep(Tuned):
     """Gets its scale with every step."""
 
-    scale: float | DynamicInput = DynamicInput(0)  # type: ignore[assignment]
+    scale: Any = FIRST_TAG
 
 
 @each_backend
 def test_dynamic_inputs_arrive_by_tag(step: Step) -> None:
-    optimizer = TunedByStep(learning_rate=DynamicInput(1), weight_decay_factor=0.5)
+    optimizer = Delivered(learning_rate=DynamicInput(1), weight_decay_factor=0.5)
     w, *_ = step(optimizer, [3], [8], [0], [1], dynamic_inputs=(4.0, 0.25))
     assert w.tolist() == [8 - 4 - 0.25 * 4]
     assert compiled_step(optimizer) == compiled_step(replace(optimizer, scale=DynamicInput(2)))
