@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anycore.arrays import address
 from anycore.kernels.parallel import Workers
 from anycore.kernels.records import COLUMNS, ROWS
-from anycore.kernels.sort import bit_length, sort_rows
+from anycore.kernels.sort import COUNT, TABLE, bit_length, cut_segments, sort_rows
 
 # Around one and two digits of the sort, and more than 31 bits.
 VOCABULARIES = [1, 2, 2047, 2048, 2049, 2**22, 2**22 + 1, 2**31 + 5]
@@ -44,29 +44,42 @@ def random_core(rng: Any, vocabularies: list[int], samples: list[int], sizes: li
     return Core(splits, np.concatenate(ids).astype(np.int64), gains, np.array(weighted))
 
 
-def sort(vocabularies: list[int], samples: list[int], cores: list[Core]) -> list[tuple[Any, ...]]:
+def sort(vocabularies: list[int], samples: list[int], cores: list[Core], pieces: int) -> list[tuple[Any, ...]]:
     """Returns for each table the distinct rows, the starts counted from its first place, the samples and the gains."""
     tables = np.zeros((len(vocabularies), COLUMNS), np.int64)
     tables[:, ROWS] = vocabularies
     sample_offsets = np.concatenate([[0], np.cumsum(samples)])
     id_offsets = np.sum([core.splits[sample_offsets] for core in cores], axis=0)
     weighted = np.array([core.weighted for core in cores])
-    count, num_tables = id_offsets[-1], len(vocabularies)
-    sorted_samples, gains = np.full(count, -9, np.int32), np.full(count, np.nan, np.float32)
-    rows, starts = np.full((2, count + num_tables), -9)
-    distinct = np.full(num_tables, -9)
     addresses = np.array([[address(core.splits), address(core.ids), address(core.gains)] for core in cores])
+    segments = cut_segments(tables, sample_offsets, addresses, id_offsets, pieces, 10)
+    count = id_offsets[-1]
+    sorted_samples, gains = np.full(count, -9, np.int32), np.full(count, np.nan, np.float32)
+    rows, starts = np.full((2, count + len(segments)), -9)
+    distinct = np.full(len(segments), -9)
     WORKERS.run(
         sort_rows,
-        *(tables, sample_offsets, addresses, weighted, id_offsets),
+        *(tables, sample_offsets, addresses, weighted, segments),
         *(sorted_samples, gains, rows, starts, distinct),
     )
     found: list[tuple[Any, ...]] = []
     for table, (first, last) in enumerate(pairwise(id_offsets)):
-        place, number = first + table, distinct[table]
+        table_rows, table_starts = [], []
+        row = 0
+        for s in np.flatnonzero(segments[:, TABLE] == table):
+            _, first_row, last_row, offset, ids = segments[s]
+            assert first_row == row
+            assert first_row < last_row or pieces > 1
+            row = last_row
+            place, number = offset + s, distinct[s]
+            assert starts[place + number] == offset + ids
+            assert all(first_row <= r < last_row for r in rows[place : place + number])
+            table_rows.append(rows[place : place + number])
+            table_starts.append(starts[place : place + number] - first)
+        assert row == vocabularies[table]
         new_gains = gains[first:last] if weighted[:, table].any() else np.ones(last - first, np.float32)
-        table_starts = starts[place : place + number + 1] - first
-        found.append((rows[place : place + number], table_starts, sorted_samples[first:last], new_gains))
+        starts_and_end = np.append(np.concatenate(table_starts), last - first)
+        found.append((np.concatenate(table_rows), starts_and_end, sorted_samples[first:last], new_gains))
     return found
 
 
@@ -90,10 +103,12 @@ def sort_with_numpy(samples: list[int], cores: list[Core]) -> list[tuple[Any, ..
 
 
 def assert_sorted(vocabularies: list[int], samples: list[int], cores: list[Core]) -> None:
-    found, expected = sort(vocabularies, samples, cores), sort_with_numpy(samples, cores)
-    for of_table, expected_of_table in zip(found, expected, strict=True):
-        for ours, theirs in zip(of_table, expected_of_table, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+    expected = sort_with_numpy(samples, cores)
+    for pieces in (1, 3):
+        found = sort(vocabularies, samples, cores, pieces)
+        for of_table, expected_of_table in zip(found, expected, strict=True):
+            for ours, theirs in zip(of_table, expected_of_table, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("num_cores", [1, 3])
@@ -126,7 +141,7 @@ def test_equal_ids_keep_their_order() -> None:
     """The order of core, sample and place is what makes sums canonical."""
     splits, ids = np.array([0, 3, 3, 5]), np.array([4, 0, 4, 4, 4])
     cores = [Core(splits, ids, np.arange(5, dtype=np.float32) + 10 * k, np.array([True])) for k in range(2)]
-    ((rows, starts, samples, gains),) = sort([5], [3], cores)
+    ((rows, starts, samples, gains),) = sort([5], [3], cores, 1)
     assert (rows.tolist(), starts.tolist()) == ([0, 4], [0, 2, 10])
     assert samples.tolist() == [0, 3, 0, 0, 2, 2, 3, 3, 5, 5]
     assert gains.tolist() == [1, 11, 0, 2, 3, 4, 10, 12, 13, 14]
@@ -135,3 +150,16 @@ def test_equal_ids_keep_their_order() -> None:
 @pytest.mark.parametrize("value", [0, 1, 2, 3, 4, 2047, 2048, 2**31, 2**40 + 1])
 def test_bit_length(value: int) -> None:
     assert bit_length(value) == value.bit_length()
+
+
+def test_a_table_with_many_ids_is_cut_into_about_equal_segments() -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 10**6, 10_000)
+    core = Core(np.array([0, 5_000, 10_000]), ids, np.empty(0, np.float32), np.array([False]))
+    tables = np.zeros((1, COLUMNS), np.int64)
+    tables[:, ROWS] = 10**6
+    addresses = np.array([[address(core.splits), address(core.ids), address(core.gains)]])
+    segments = cut_segments(tables, np.array([0, 2]), addresses, np.array([0, 10_000]), 4, 2_000)
+    assert len(segments) == 4
+    assert segments[:, COUNT].sum() == 10_000
+    assert segments[:, COUNT].max() < 2_600

@@ -85,19 +85,25 @@ def cut(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns tasks, the place of each table's first distinct row, and starts; counts: ids of each distinct row."""
     firsts: list[int] = []
+    segments = []
     all_rows: list[int] = []
     starts: list[int] = []
     ids = 0
-    for of_table, table_rows in zip(counts, rows, strict=True):
+    for table, (of_table, table_rows) in enumerate(zip(counts, rows, strict=True)):
+        # Rows and starts lie where the ids of the segment begin, one place further for each segment before it.
+        padding = [-9] * (ids + table - len(all_rows))
+        all_rows += padding
+        starts += padding
         firsts.append(len(all_rows))
+        segments.append((table, 0, vocabularies[table], ids, int(of_table.sum())))
         all_rows += [*table_rows, -9]
         starts += [*(ids + np.concatenate([[0], np.cumsum(of_table)]))]
         ids += int(of_table.sum())
     optimizers = np.zeros((len(counts), 3), np.int64)
     optimizers[:, EVERY_ROW] = every_row
     distinct = np.array([len(of_table) for of_table in counts])
-    arrays = np.array(firsts), distinct, np.array(all_rows, np.int64), np.array(starts, np.int64)
-    return cut_rows(describe(vocabularies), optimizers, *arrays), arrays[0], arrays[3]
+    arrays = np.array(segments), distinct, np.array(all_rows, np.int64), np.array(starts, np.int64)
+    return cut_rows(describe(vocabularies), optimizers, *arrays), np.array(firsts), arrays[3]
 
 
 def rows_of(name: str) -> list[np.ndarray]:

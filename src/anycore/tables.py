@@ -87,7 +87,7 @@ class Tables:
                 new = settings_of(optimizer, learning_rates)
                 settings[table, : len(new)] = new
         gradient_rows = self._gradient_rows(gradients)
-        tasks = cut_rows(self.descriptors, self.steps, ids.firsts, ids.distinct, ids.rows, ids.starts)
+        tasks = cut_rows(self.descriptors, self.steps, ids.segments, ids.distinct, ids.rows, ids.starts)
         return partial(
             self._workers.run,
             update,
