@@ -62,7 +62,7 @@ def time_stages(workload: Workload, num_threads: int, repetitions: int) -> Stopw
         # The floors get ids of their own, or their rows would be in the cache already.
         other = read_batch(plan, tables.descriptors, entries, workload.batch(random), pool)
         rows = sort_ids(plan, tables.descriptors, [other], pool)
-        tasks = cut_rows(tables.descriptors, tables.steps, rows.firsts, rows.distinct, rows.rows, rows.starts)
+        tasks = cut_rows(tables.descriptors, tables.steps, rows.segments, rows.distinct, rows.rows, rows.starts)
         watch.time(
             "forward floor", pool.run, floor.gather, other.tasks, tables.descriptors, other.ids, other.splits, sums
         )

@@ -302,6 +302,8 @@ REFUSED: list[tuple[list[int], Any, dict[str, Any], str]] = [
     ([2, 3], Sparse([[0, 0, 0]], [5]), SEQUENCE, r"sample_indices of rank 3 need .* without max_sequence_lengths"),
     # Weights
     ([3], Dense([1, 2], [1, NAN]), {}, r"aggregation_weights\[1\] must be finite, got nan"),
+    ([2, 2], Dense([[1, 2], [3, 4]], [[1, 2], [NAN, 4]]), {}, r"aggregation_weights\[2\] must be finite, got nan"),
+    ([3], Dense(1, NAN), {}, r"aggregation_weights\[0\] must be finite, got nan"),
     ([3], Ragged([0, 2], [1, 2], [INF, 1]), {}, r"aggregation_weights\[0\] must be finite, got inf"),
     ([3], Sparse([0, 1], [1, 2], [1, -INF]), {}, r"aggregation_weights\[1\] must be finite, got -inf"),
     ([3], Sparse([0, 1], [1, 2], [1, 1e300]), {}, r"aggregation_weights\[1\] must be finite, got inf"),

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from threading import Barrier
 from typing import Any
 
 import numpy as np
 import pytest
+from steps import STEPS, Step, assert_same_bits, name_of, numba_step, numpy_step
 
-from anycore.arrays import address
-from anycore.kernels.bind import NUMPY, compiled_step, compose, rebind, settings_of
+from anycore.kernels.bind import compiled_step
 from anycore.optimizers import (
     FTRL,
     OPTIMIZERS,
@@ -24,42 +23,11 @@ from anycore.optimizers import (
     Slot,
     StochasticGradientDescent,
 )
-from anycore.optimizers.optimizer import compiled
-from anycore.optimizers.vocabulary import ONE, ZERO, absolute, maximum, power, sign, where
+from anycore.optimizers.compose import rebind, settings_of
+from anycore.optimizers.declarations import compiled
+from anycore.optimizers.vocabulary import ONE, ZERO, absolute, maximum, power, sign, sqrt, where
 
-BACKENDS = ["numpy", "numba"]
-
-
-def step(backend: str, optimizer: Optimizer, rate: float, g: Any, w: Any, *slots: Any) -> list[np.ndarray]:
-    """Returns the new parameters and slots of one row; the arguments stay as they are."""
-    settings = settings_of(optimizer, rate)
-    g, w, *slots = (np.array(value, np.float32) for value in (g, w, *slots))  # type: ignore[assignment]
-    if backend == "numpy":
-        with np.errstate(all="ignore"):
-            return list(compose(optimizer, NUMPY)(w, g, settings, *slots))
-    # Guards on both sides tell whether the step leaves its record.
-    record = np.concatenate([[-7], w, *slots, [-7]], dtype=np.float32)
-    inputs = g.copy(), settings.copy()
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(compiled_step(optimizer))
-    function(address(record[1:]), address(g), len(w), address(settings))
-    assert record[0] == record[-1] == -7
-    for given, after in zip(inputs, (g, settings), strict=True):
-        np.testing.assert_array_equal(after, given)
-    return np.split(record[1:-1], 1 + len(slots))
-
-
-def name_of(optimizer: Optimizer) -> str:
-    """Returns the optimizer's name and the hyper-parameters that are not at their defaults."""
-    changed = {f.name: getattr(optimizer, f.name) for f in fields(optimizer) if getattr(optimizer, f.name) != f.default}
-    return "-".join([optimizer.wire_name, *(f"{name}={value}" for name, value in changed.items())])
-
-
-def assert_same_bits(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
-    """Equal, NaN where NaN, and with the same sign of zero."""
-    for a, b in zip(ours, theirs, strict=True):
-        assert a.dtype == b.dtype == np.float32
-        np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(np.signbit(a)[~np.isnan(a)], np.signbit(b)[~np.isnan(b)])
+each_backend = pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 
 
 # NumPy and Numba
@@ -93,9 +61,9 @@ def test_numba_gives_the_bits_of_numpy(optimizer: Optimizer, kind: str, rate: fl
     size = 130
     rng = np.random.default_rng(7)
     slots = [rng.uniform(0, 1, size).astype(np.float32) * (rng.random(size) < 0.9) for _ in optimizer.slots]
-    arguments = rate, gradients(kind, size), rng.normal(0, 1, size), *slots
-    ours, theirs = (step(backend, optimizer, *arguments) for backend in ("numba", "numpy"))
-    assert_same_bits(ours, theirs)
+    row = [gradients(kind, size), rng.normal(0, 1, size), *slots]
+    optimizer = replace(optimizer, learning_rate=rate)
+    assert_same_bits(numba_step(optimizer, *row), numpy_step(optimizer, *row))
 
 
 @pytest.mark.parametrize("size", [1, 3, 16, 63, 64, 65])
@@ -103,7 +71,7 @@ def test_numba_gives_the_bits_of_numpy(optimizer: Optimizer, kind: str, rate: fl
 def test_every_dimension(optimizer: Optimizer, size: int) -> None:
     rng = np.random.default_rng(size)
     values = [rng.uniform(0.1, 1, size) for _ in range(2 + len(optimizer.slots))]
-    assert_same_bits(step("numba", optimizer, 0.5, *values), step("numpy", optimizer, 0.5, *values))
+    assert_same_bits(numba_step(optimizer, *values), numpy_step(optimizer, *values))
 
 
 # What is composed around a rule
@@ -132,27 +100,29 @@ COMPOSED = [
 ]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@each_backend
 @pytest.mark.parametrize(("optimizer", "w", "g", "expected"), COMPOSED)
 def test_gradient_clip_then_decay_then_rule_then_weight_clip(
-    backend: str, optimizer: Optimizer, w: float, g: float, expected: float
+    step: Step, optimizer: Optimizer, w: float, g: float, expected: float
 ) -> None:
-    np.testing.assert_array_equal(step(backend, optimizer, 0.5, [g], [w]), [[expected]])
+    np.testing.assert_array_equal(step(optimizer, [g], [w]), [[expected]])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_slots_see_the_clipped_gradient_and_no_decay(backend: str) -> None:
-    optimizer = Adagrad(gradient_clipping_limits=(-2, 2), weight_decay_factor=0.5, clipping_limits=(0, 1))
-    w, accumulators = step(backend, optimizer, 0.5, [100, 1], [8, 8], [12, 3])
+@each_backend
+def test_slots_see_the_clipped_gradient_and_no_decay(step: Step) -> None:
+    optimizer = Adagrad(
+        learning_rate=0.5, gradient_clipping_limits=(-2, 2), weight_decay_factor=0.5, clipping_limits=(0, 1)
+    )
+    w, accumulators = step(optimizer, [100, 1], [8, 8], [12, 3])
     assert accumulators.tolist() == [16, 4]
     assert w.tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_clipping_keeps_nan(backend: str) -> None:
+@each_backend
+def test_clipping_keeps_nan(step: Step) -> None:
     """A diverged gradient must show, not pass for one at a limit."""
     optimizer = around(gradient_clipping_limits=(-1, 1), clipping_limits=(-1, 1))
-    ((w, infinite),) = step(backend, optimizer, 0.5, [np.nan, np.inf], [1, 1])
+    ((w, infinite),) = step(optimizer, [np.nan, np.inf], [1, 1])
     assert np.isnan(w) and infinite == 0.5
 
 
@@ -161,6 +131,7 @@ def test_clipping_keeps_nan(backend: str) -> None:
 )
 def test_settings_of(factor: float, by_rate: bool, expected: float) -> None:
     optimizer = Adam(
+        learning_rate=0.5,
         weight_decay_factor=factor,
         multiply_weight_decay_factor_by_learning_rate=by_rate,
         gradient_clipping_limits=(-3, None),
@@ -169,7 +140,7 @@ def test_settings_of(factor: float, by_rate: bool, expected: float) -> None:
         beta2=0.8,
         epsilon=0.1,
     )
-    settings = settings_of(optimizer, 0.5)
+    settings = settings_of(optimizer)
     assert settings.dtype == np.float32
     # Rate, decay, limits of the gradient, limits of the weight, hyper-parameters.
     np.testing.assert_array_equal(
@@ -178,8 +149,8 @@ def test_settings_of(factor: float, by_rate: bool, expected: float) -> None:
 
 
 def test_settings_hold_no_number_that_is_compiled_in() -> None:
-    optimizer = FTRL(l1=1, l2=2, lr_power=-0.25, beta=3, multiply_linear_by_lr=True)
-    assert settings_of(optimizer, 0.5).tolist() == [0.5, 0, -np.inf, np.inf, -np.inf, np.inf, 1, 2, 3]
+    optimizer = FTRL(learning_rate=0.5, l1=1, l2=2, lr_power=-0.25, beta=3, multiply_linear_by_lr=True)
+    assert settings_of(optimizer).tolist() == [0.5, 0, -np.inf, np.inf, -np.inf, np.inf, 1, 2, 3]
 
 
 # Compiled steps
@@ -228,7 +199,7 @@ def test_optimizers_that_share_code_keep_their_numbers() -> None:
     assert compiled_step(tight) == compiled_step(loose)
     values = [1.0], [2.0], [0.5], [0.25]
     for optimizer in (tight, loose, tight):
-        assert_same_bits(step("numba", optimizer, 0.1, *values), step("numpy", optimizer, 0.1, *values))
+        assert_same_bits(numba_step(optimizer, *values), numpy_step(optimizer, *values))
 
 
 def test_threads_that_ask_at_once_get_the_same_step() -> None:
@@ -265,16 +236,71 @@ class Tuned(Optimizer):
     wire_name = "user_defined_program"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@each_backend
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [({}, [6, 10]), ({"signed": False}, [-10, 16]), ({"signed": False, "exponent": 0.0}, [2, 10])],
 )
-def test_a_rule_of_a_user(backend: str, changes: dict[str, Any], expected: list[float]) -> None:
+def test_a_rule_of_a_user(step: Step, changes: dict[str, Any], expected: list[float]) -> None:
     """Hyper-parameters reach the rule by name, whatever stands between them."""
-    w, counts, norms = step(backend, Tuned(**changes), 2.0, [3, -1], [8, 8], [1, 1], [2, 4])
+    w, counts, norms = step(Tuned(learning_rate=2.0, **changes), [3, -1], [8, 8], [1, 1], [2, 4])
     assert w.tolist() == expected
     assert (counts.tolist(), norms.tolist()) == ([2, 2], [3, 4])
+
+
+FIRST_TAG = DynamicInput(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivered(Tuned):
+    """Gets its scale with every step."""
+
+    scale: Any = FIRST_TAG
+
+
+@each_backend
+def test_dynamic_inputs_arrive_by_tag(step: Step) -> None:
+    optimizer = Delivered(learning_rate=DynamicInput(1), weight_decay_factor=0.5)
+    w, *_ = step(optimizer, [3], [8], [0], [1], dynamic_inputs=(4.0, 0.25))
+    assert w.tolist() == [8 - 4 - 0.25 * 4]
+    assert compiled_step(optimizer) == compiled_step(replace(optimizer, scale=DynamicInput(2)))
+
+
+def by_row(w: Any, g: Any, lr: Any, accumulators: Any, momenta: Any, mean_square: Any) -> Any:
+    accumulators = accumulators + mean_square
+    momenta = momenta + g
+    return w - lr * momenta / sqrt(accumulators), accumulators, momenta
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByRow(Optimizer):
+    """Has one accumulator a row."""
+
+    rule = staticmethod(by_row)
+    slots = (Slot("accumulators", per_row=True), Slot("momenta"))
+    wire_name = "user_defined_program"
+
+
+@each_backend
+def test_a_slot_per_row_and_the_mean_square(step: Step) -> None:
+    w, accumulators, momenta = step(ByRow(learning_rate=2.0), [2, 4, 4], [8, 8, 8], [4], [1, 0, 1])
+    assert (w.tolist(), accumulators.tolist(), momenta.tolist()) == ([6.5, 6, 5.5], [16], [3, 4, 5])
+
+
+@each_backend
+def test_the_mean_square_is_of_the_clipped_gradient(step: Step) -> None:
+    optimizer = ByRow(gradient_clipping_limits=(-1, 2))
+    _, accumulators, momenta = step(optimizer, [9, -9, 1], [0, 0, 0], [0], [0, 0, 0])
+    assert (accumulators.tolist(), momenta.tolist()) == ([2], [2, -1, 1])
+
+
+@pytest.mark.parametrize("limits", [(None, None), (-0.5, 0.5)])
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 32, 63, 130])
+def test_the_mean_square_has_a_canonical_order(size: int, limits: tuple[float | None, float | None]) -> None:
+    optimizer = ByRow(gradient_clipping_limits=limits)
+    rng = np.random.default_rng(size)
+    row = [rng.normal(0, 1, size), rng.normal(0, 1, size), rng.uniform(0, 1, 1), rng.normal(0, 1, size)]
+    assert_same_bits(numba_step(optimizer, *row), numpy_step(optimizer, *row))
 
 
 def test_rebind_leaves_the_rule_as_it_was() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import signal
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -146,9 +149,7 @@ def test_a_zero_gradient_still_touches_its_row() -> None:
 
 def test_a_dynamic_rate_is_shared_by_its_tag() -> None:
     tables = [
-        TableConfig(
-            name, 1, 1, StochasticGradientDescent(learning_rate=DynamicInput(tag)), initializer=Constant(0)
-        )
+        TableConfig(name, 1, 1, StochasticGradientDescent(learning_rate=DynamicInput(tag)), initializer=Constant(0))
         for name, tag in [("a", 1), ("b", 0), ("c", 1)]
     ]
     engine = EmbeddingEngine(EmbeddingConfig(tables, [FeatureConfig(t.name, t.name, [1]) for t in tables]))
@@ -202,7 +203,7 @@ def test_a_config_for_inference_does_not_train() -> None:
 def test_backward_pass_only_trains_without_activations() -> None:
     engine = small_engine(mode=Mode.BACKWARD_PASS_ONLY)
     engine.enqueue([[1, 1]])
-    with pytest.raises(CallOrderError, match="BACKWARD_PASS_ONLY and no activations"):
+    with pytest.raises(CallOrderError, match="received or has no activations"):
         engine.receive_activations()
     engine.send_gradients([np.ones((2, 2))])
     assert parameters(engine)[1] == [0, 1]
@@ -298,7 +299,7 @@ def test_an_unknown_mode_is_named() -> None:
 
 
 def test_a_bad_number_of_threads_is_named() -> None:
-    with pytest.raises(ConfigError, match="num_threads must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="num_threads must be an integer and at least 1, got 0"):
         EmbeddingEngine(small_engine().config, num_threads=0)
 
 
@@ -348,3 +349,39 @@ def test_threads_may_each_drive_a_core() -> None:
         results.append(state(engine))
     assert_same_bits(results[0], results[1])
     assert_same_bits(results[0], results[2])
+
+
+# Interrupts and memory
+
+
+def test_an_interrupted_send_is_done_once() -> None:
+    engine = small_engine()
+    engine.enqueue([[0, 1]])
+    engine.receive_activations()
+
+    apply_updates = engine._apply_updates
+
+    def interrupted(**options: bool) -> None:
+        signal.raise_signal(signal.SIGINT)
+        apply_updates(**options)
+
+    engine._apply_updates = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        engine.send_gradients([np.ones((2, 2))])
+    engine._apply_updates = apply_updates  # type: ignore[method-assign]
+    assert parameters(engine) == [[-1, 0], [1, 2], [4, 5], [6, 7]]
+    with pytest.raises(CallOrderError):
+        engine.send_gradients([np.ones((2, 2))])
+
+
+def test_an_engine_is_freed_with_its_last_reference() -> None:
+    engine = small_engine()
+    engine.enqueue([[0, 1]])
+    engine.send_gradients(engine.receive_activations())
+    reference = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert reference() is None
+    finally:
+        gc.enable()

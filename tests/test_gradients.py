@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -133,7 +134,8 @@ def test_columns_of_a_wider_array_train_as_a_copy_does(options: dict[str, Any]) 
     wide = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
     features = [FeatureConfig("f", "a", [4]), FeatureConfig("g", "b", [4]), FeatureConfig("h", "a", [4])]
     engines = [EmbeddingEngine(EmbeddingConfig(TABLES, features, **options), num_threads=1) for _ in range(2)]
-    for engine, wrap in zip(engines, (np.asarray, np.ascontiguousarray), strict=True):
+    wraps: list[Callable[[np.ndarray], np.ndarray]] = [np.asarray, np.ascontiguousarray]
+    for engine, wrap in zip(engines, wraps, strict=True):
         engine.enqueue([[0, 1, 1, 3], [0, 1, 2, 3], [2, 2, 0, 1]])
         engine.receive_activations()
         engine.send_gradients([wrap(wide[:, 1:4]), wrap(wide[:, 4:5]), wrap(wide[:, 5:])], [0.5, 0.25])

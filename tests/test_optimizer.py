@@ -95,13 +95,16 @@ def test_accepts(changes: dict[str, Any]) -> None:
     assert {name: getattr(optimizer, name) for name in changes} == changes
 
 
+COUNTER = DynamicInput(1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Example(Optimizer):
     a: float = 1.0
     flag: bool = True
     b: float = compiled(0.1)
     c: float = 3.0
-    d: DynamicInput = DynamicInput(1)
+    d: DynamicInput = COUNTER
 
     rule = staticmethod(lambda w, g, lr, first, second, d, c, mean_square, b, flag, a: None)
     slots = (Slot("first", 0.1), Slot("second"))
@@ -109,7 +112,7 @@ class Example(Optimizer):
 
 
 def test_hyper_parameters_are_split_into_constants_and_variables() -> None:
-    assert Example().hyper_parameters() == {"a": 1.0, "flag": True, "b": 0.1, "c": 3.0, "d": DynamicInput(1)}
+    assert Example().hyper_parameters() == {"a": 1.0, "flag": True, "b": 0.1, "c": 3.0, "d": COUNTER}
     assert Example().constants() == {"flag": True, "b": np.float32(0.1)}
     assert Example().variables() == {"a": 1, "c": 3, "d": 0}
     assert all(isinstance(value, np.float32) for value in [*Example().variables().values(), Example().constants()["b"]])

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,24 +13,28 @@ from anycore.arrays import address
 from anycore.kernels.pointers import call_step, fetch_add, floats, integers, prefetch
 
 
-@njit(nogil=True)
-def add_floats(at, size, value):
+def compiled(function: Callable[..., Any]) -> Any:
+    return njit(nogil=True)(function)
+
+
+@compiled
+def add_floats(at: Any, size: Any, value: Any) -> Any:
     array = floats(at, size)
     for i in range(len(array)):
         array[i] += value
     return array.itemsize
 
 
-@njit(nogil=True)
-def add_integers(at, size, value):
+@compiled
+def add_integers(at: Any, size: Any, value: Any) -> Any:
     array = integers(at, size)
     for i in range(len(array)):
         array[i] += value
     return array.itemsize
 
 
-@njit(nogil=True)
-def draw(counter, index, drawn):
+@compiled
+def draw(counter: Any, index: Any, drawn: Any) -> Any:
     number = 0
     while True:
         ticket = fetch_add(counter, index)
@@ -38,14 +44,14 @@ def draw(counter, index, drawn):
         number += 1
 
 
-@njit(nogil=True)
-def call_twice(function, record, gradient, dimension, settings):
+@compiled
+def call_twice(function: Any, record: Any, gradient: Any, dimension: Any, settings: Any) -> None:
     call_step(function, record, gradient, dimension, settings)
     call_step(function, record + 4, gradient + 4, dimension - 1, settings)
 
 
-@njit(nogil=True)
-def ask_for(at, size):
+@compiled
+def ask_for(at: Any, size: Any) -> Any:
     prefetch(at, size)
     return at
 

@@ -46,7 +46,9 @@ class Story:
             self._apply(drain=True)
 
     def _apply(self, *, drain: bool = False) -> None:
-        self.applied += [step.number for step in self.schedule.due(drain=drain)]
+        while (step := self.schedule.next_due(drain=drain)) is not None:
+            self.schedule.mark_applied(step)
+            self.applied.append(step.number)
 
 
 def test_a_step_is_applied_when_sent() -> None:
@@ -221,13 +223,65 @@ def test_backward_pass_only_needs_no_receive() -> None:
     assert story.receive() == 1
 
 
-def test_an_update_that_is_not_finished_stays_due() -> None:
+def test_backward_pass_only_leaves_earlier_activations_to_be_received() -> None:
     story = Story()
-    story.enqueue()
+    story.enqueue(INFERENCE)
+    story.enqueue(BACKWARD)
+    assert story.send() == 1
+    assert story.receive() == 0
+
+
+def test_backward_pass_only_has_nothing_to_receive() -> None:
+    story = Story()
+    story.enqueue(BACKWARD)
+    with pytest.raises(
+        CallOrderError, match=r"received or has no activations; call send_gradients\(core=0\) or enqueue"
+    ):
+        story.receive()
+
+
+def test_backward_pass_only_holds_no_pipelined_update_back() -> None:
+    story = Story(pipelined=True)
+    story.enqueue(TRAINING)
     story.receive()
+    story.send()
+    story.enqueue(BACKWARD)
+    story.send()
+    assert story.applied == [0, 1]
+    story.enqueue(TRAINING)
+    assert story.receive() == 2
+
+
+@pytest.mark.parametrize(("mode", "pipelined"), [(INFERENCE, False), (TRAINING, True)])
+def test_two_threads_on_a_core_get_a_step_each(mode: Mode, pipelined: bool) -> None:
+    story = Story(pipelined=pipelined, timeout=60)
+    received: list[int] = []
+    threads = [threading.Thread(target=lambda: received.append(story.receive())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    story.enqueue(mode)
+    story.enqueue(mode)
+    for thread in threads:
+        thread.join()
+    assert sorted(received) == [0, 1]
+
+
+def test_readers_wait_for_a_step_that_is_received_in_part() -> None:
+    story = Story(num_cores=2, pipelined=True)
+    for core in (0, 1, 0, 1):
+        story.enqueue(core=core)
+    for core in (0, 1):
+        story.receive(core)
+    for core in (0, 1):
+        story.send(core)
+    story.receive(0)
+    with (
+        story.schedule.lock,
+        pytest.raises(CallOrderError, match=r"retrieve needs .* call receive_activations\(core=1\)"),
+    ):
+        story.schedule.wait_until_whole("retrieve")
+    story.receive(1)
     with story.schedule.lock:
-        step = story.schedule.next_to_send(0)
-        story.schedule.mark_sent(0, step, "gradients", ())
-        assert next(story.schedule.due()) is step
-    story.drain()
+        story.schedule.wait_until_whole("retrieve")
     assert story.applied == [0]

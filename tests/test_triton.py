@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,39 +27,100 @@ from updates import (
 )
 from word_rules import Exact, OnGpus, Rounded
 
-from anycore.optimizers import Adam, Optimizer, StochasticGradientDescent
-
-Jobs = Mapping[Any, Steps]
+from anycore.optimizers import Adam, Optimizer
+from anycore.optimizers.row_wise_adagrad import RowWiseAdagrad
 
 PROGRAM = Path(__file__).with_name("triton_program.py")
 
-
-def outcomes(jobs: Jobs, interpret: bool, cache: Path) -> dict[Any, Any]:
-    """Returns what comes of each of the jobs in the program."""
-    environment = {**os.environ, "TRITON_INTERPRET": str(int(interpret)), "TRITON_CACHE_DIR": str(cache)}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM)],
-        input=pickle.dumps(list(jobs.values())),
-        env=environment,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return dict(zip(jobs, pickle.loads(done.stdout), strict=True))
-
-
-# The dimension is no power of two, and the rows are more than one program's.
-TEN_STEPS = {optimizer: random_steps(optimizer) for optimizer in FORMS}
-GOLDEN_STEPS = {str(case): golden_steps(case) for case in GOLDEN}
-EXTREME_STEPS = {
-    (optimizer, kind, rate): extreme_steps(optimizer, size, rate)
-    for optimizer in FORMS
-    for kind, size in EXTREMES.items()
-    for rate in (0.05, 0.0)
-}
 AROUND: dict[str, Any] = {
     "gradient_clipping_limits": (0.1, 0.5),
     "weight_decay_factor": 0.25,
     "multiply_weight_decay_factor_by_learning_rate": True,
     "clipping_limits": (-0.5, None),
 }
-COMPOSED = {optimizer: random_steps(optimizer, rows=130) for optimizer in (*(form(**AROUND) for form in (Adam,)),)}
+# 19 columns fill no tile, and 130 rows take several.
+COMPOSED = [Adam(**AROUND), Adam(gradient_clipping_limits=(None, 0.5)), RowWiseAdagrad(**AROUND)]
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -1.0, 0.3, -2.5, 3.0, 7.0, 1e-45, 1e-38, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan], np.float32
+)
+EXPONENTS = [0.5, -0.5, 1.0, 2.0, -1.0, 3.0, 0.0, 0.3, -1 / 3]
+
+
+def word_steps(optimizer: Optimizer) -> Steps:
+    """Returns one step, whose w and g are all pairs of special numbers and some random ones."""
+    random = np.random.default_rng(0).normal(0, 3, (10, len(SPECIAL))).astype(np.float32)
+    w, g = (np.concatenate([axis, random]) for axis in np.meshgrid(SPECIAL, SPECIAL))
+    return Steps(optimizer, [w] + [np.zeros_like(w)] * len(optimizer.slots), [np.flip(g, 0)], [1.0])
+
+
+TEN_STEPS = {form_name(optimizer): random_steps(optimizer) for optimizer in FORMS}
+COMPOSED_STEPS = {f"{form_name(optimizer)} composed": random_steps(optimizer, 2, rows=130) for optimizer in COMPOSED}
+GOLDEN_STEPS = {f"{case} golden": golden_steps(case) for case in GOLDEN}
+EXTREME_STEPS = {
+    f"{form_name(optimizer)} {kind} {rate}": extreme_steps(optimizer, size, rate)
+    for optimizer in FORMS
+    for kind, size in EXTREMES.items()
+    for rate in (0.05, 0.0)
+}
+EXACT_WORDS = {f"exact {flag}": word_steps(Exact(flag=flag)) for flag in (True, False)}
+ROUNDED_WORDS = {f"power {exponent:.2g}": word_steps(Rounded(exponent=exponent)) for exponent in EXPONENTS}
+
+
+def outcomes(jobs: dict[str, Steps], interpret: bool, cache: Path) -> dict[str, Any]:
+    """Returns what comes of each job in the program."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        input=pickle.dumps(list(jobs.values())),
+        env={**os.environ, "TRITON_INTERPRET": str(int(interpret)), "TRITON_CACHE_DIR": str(cache)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return dict(zip(jobs, pickle.loads(done.stdout), strict=True))
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Variables]:
+    """The variables after all the steps."""
+    jobs = {**TEN_STEPS, **COMPOSED_STEPS, **GOLDEN_STEPS, **EXTREME_STEPS, **EXACT_WORDS, **ROUNDED_WORDS}
+    return outcomes(jobs, True, tmp_path_factory.mktemp("triton"))
+
+
+@pytest.mark.parametrize("name", TEN_STEPS)
+def test_ten_steps_are_those_of_float64(name: str, interpreted: dict[str, Variables]) -> None:
+    assert_close(interpreted[name], in_float64(TEN_STEPS[name]))
+
+
+@pytest.mark.parametrize(("name", "case"), zip(GOLDEN_STEPS, GOLDEN, strict=True), ids=GOLDEN_STEPS)
+def test_a_step_is_the_golden_one(name: str, case: Golden, interpreted: dict[str, Variables]) -> None:
+    assert_close(interpreted[name], case.out)
+
+
+@pytest.mark.parametrize("name", EXTREME_STEPS)
+def test_extreme_gradients_do_what_they_do_in_numpy(name: str, interpreted: dict[str, Variables]) -> None:
+    assert_close(interpreted[name], updated(EXTREME_STEPS[name], np.array), atol=1e-37)
+
+
+@pytest.mark.parametrize("name", COMPOSED_STEPS)
+def test_clipping_decay_and_many_rows(name: str, interpreted: dict[str, Variables]) -> None:
+    assert_close(interpreted[name], updated(COMPOSED_STEPS[name], np.array))
+
+
+@pytest.mark.parametrize("name", EXACT_WORDS)
+def test_words_are_those_of_numpy(name: str, interpreted: dict[str, Variables]) -> None:
+    for found, expected in zip(interpreted[name], updated(EXACT_WORDS[name], np.array), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ROUNDED_WORDS)
+def test_rounded_words_are_close_to_those_of_numpy(name: str, interpreted: dict[str, Variables]) -> None:
+    for found, expected in zip(interpreted[name], updated(ROUNDED_WORDS[name], np.array), strict=True):
+        np.testing.assert_allclose(found, expected, 1e-6, 1e-44)
+
+
+def test_all_compile_for_a_gpu(tmp_path: Path) -> None:
+    jobs = {**TEN_STEPS, **COMPOSED_STEPS, "words": word_steps(Exact()), "more": word_steps(Rounded())}
+    jobs["of GPUs"] = word_steps(OnGpus())
+    for name, text in outcomes(jobs, False, tmp_path).items():
+        assert text.count("st.global") >= len(jobs[name].variables), name
+        # Every product and every sum is rounded.
+        assert "fma.rn.f32" not in text or name in ("more", "of GPUs"), name

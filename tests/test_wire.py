@@ -160,6 +160,8 @@ def test_reads(fields: dict[str, Any], name: str, value: Any) -> None:
         ({"learning_rate": {}}, r"^a learning rate is missing"),
         ({"learning_rate": {"constant": float("nan")}}, r"learning_rate\.constant must be finite, got nan"),
         ({"gradient_accumulation_status": 7}, r"gradient_accumulation_status .* got 7 \(OptimizationParameters"),
+        ({"low_dimensional_packing_status": -1}, r"low_dimensional_packing_status .* got -1 \(OptimizationParameters"),
+        ({"hot_id_replication_configuration": {"status": 4}}, r"got 4 \(HotIdReplicationConfiguration\.status\)"),
         (
             {"simulated_quantization": {"enabled": True, "clipping_limits": {"lower": {}}, "num_buckets": 4}},
             r"simulated_quantization\.clipping_limits must be two finite numbers, lower < upper, got \(0\.0, inf\)",

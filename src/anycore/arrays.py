@@ -14,6 +14,8 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
     """Returns `value` as an array, without a copy where it allows that. Raises: InputError named by `what`."""
     if type(value) is np.ndarray:
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{what}: a masked array cannot be used, fill it or leave the masked elements out")
     try:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.from_dlpack(value)

@@ -60,7 +60,7 @@ class IdBatch:
 
     ids: NDArray[np.int64]
     gains: NDArray[np.float32]
-    """Valid for tables marked in `weighted`; elsewhere every gain is 1."""
+    """Valid for tables marked in `weighted`; elsewhere every gain is 1 and this holds anything."""
     weighted: NDArray[np.bool_]
     splits: NDArray[np.int64]
     tasks: NDArray[np.int64]
@@ -183,11 +183,10 @@ class _Source:
 
     def _read_splits(self, value: Ragged) -> None:
         self.ids = self._vector("embedding_indices", self.ids)
-        self.index = self._vector("sample_splits", value.sample_splits)
+        # A copy, for the kernels rely on splits that stay as they were checked.
+        self.index = self._vector("sample_splits", value.sample_splits).copy()
         self.input_rows = self.index.size - 1
         shape = self.entry.input_shape
-        if self.input_rows < 0:
-            raise self._refuse("sample_splits must hold at least one number, the 0 at its start")
         if self.sequence == 0 and len(shape) > 1 and self.input_rows * shape[-1] == self.entry.cells != self.input_rows:
             self.sequence = shape[-1]
         most = self._most_rows()
@@ -197,7 +196,7 @@ class _Source:
     def _read_indices(self, value: Sparse) -> None:
         self.ids = self._vector("embedding_indices", self.ids)
         index = as_integers(value.sample_indices, self._name("sample_indices"))
-        if index.ndim not in (1, 2) or len(index) != self.ids.size or (index.ndim == 2 and index.shape[1] == 0):
+        if index.ndim not in (1, 2) or len(index) != self.ids.size:
             raise self._refuse(
                 f"sample_indices must have shape [n] or [n, rank] for the {self.ids.size} embedding_indices, "
                 f"got {list(index.shape)}"
@@ -226,7 +225,8 @@ class _Source:
     def _read_dense(self) -> None:
         ids = as_integers(self.ids, self._name("embedding_indices"))
         most, shape = self._most_rows(), self.entry.input_shape
-        if ids.ndim > 1 and ids.shape not in (shape, (*shape, 1)):
+        rows = ids.shape[:-1] if ids.ndim == len(shape) + 1 and ids.shape[-1] == 1 else ids.shape
+        if ids.ndim > 1 and (rows[1:] != shape[1:] or rows[0] > shape[0]):
             raise self._refuse(f"embedding_indices must have shape {list(shape)} or be flat, got {list(ids.shape)}")
         if ids.size > most:
             raise self._refuse(f"embedding_indices without an index must be at most {most}, one a row, got {ids.size}")
@@ -250,7 +250,7 @@ class _Source:
             raise self._refuse(
                 f"aggregation_weights must be as many as embedding_indices, {self.ids.size}, got {list(weights.shape)}"
             )
-        self.weights = weights
+        self.weights = weights.reshape(-1)
 
     def _most_rows(self) -> int:
         return self.entry.cells // max(1, self.sequence)

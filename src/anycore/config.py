@@ -6,6 +6,7 @@ carries them elsewhere (with each enqueue, and in the caller's `load`).
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,8 +147,8 @@ class EmbeddingConfig:
     spmd_sharding: SpmdSharding = SpmdSharding()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", tuple(self.tables))
-        object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "tables", _all_of(TableConfig, self.tables, "tables"))
+        object.__setattr__(self, "features", _all_of(FeatureConfig, self.features, "features"))
         object.__setattr__(self, "mode", _enum(Mode, self.mode, "mode"))
         object.__setattr__(
             self, "sharding_strategy", _enum(ShardingStrategy, self.sharding_strategy, "sharding_strategy")
@@ -241,6 +242,18 @@ class EmbeddingConfig:
         _in_range(0, _INT32, "config", _CONFIG, batch_size_per_tensor_core=self.batch_size_per_tensor_core)
         yield from self._feature_problems() if self.features else self._table_mode_problems()
         yield from self._tag_problems()
+        yield from self._size_problems()
+
+    def _size_problems(self) -> Iterator[str]:
+        rows = {table.name: self.batch_size_per_tensor_core * table.num_features for table in self.tables}
+        for feature in self.features:
+            rows[feature.table] += math.prod(feature.input_shape)
+        for name, samples in rows.items():
+            if samples * self.num_tensor_cores > _INT32:
+                yield (
+                    f"table {name!r}: its activations have {samples} rows on each of {self.num_tensor_cores} cores, "
+                    f"at most {_INT32} in all are possible (FeatureDescriptor.input_shape)"
+                )
 
     def _table_mode_problems(self) -> Iterator[str]:
         if self.batch_size_per_tensor_core < 1:
@@ -296,7 +309,9 @@ def parse(config: bytes | Any) -> Any:
 
     Raises: ConfigError when it is empty or malformed.
     """
-    serialized = config if isinstance(config, (bytes, bytearray, memoryview)) else config.SerializeToString()
+    if not isinstance(config, bytes | bytearray | memoryview) and not hasattr(config, "SerializeToString"):
+        raise ConfigError(f"a TPUEmbeddingConfiguration must be bytes or a message, got {type(config).__name__}")
+    serialized = config if isinstance(config, bytes | bytearray | memoryview) else config.SerializeToString()
     if not serialized:
         raise ConfigError("TPU embedding config is empty.")
     try:
@@ -350,6 +365,14 @@ def _in_range(low: int, high: int, where: str, message_name: str, **values: Any)
             raise ConfigError(f"{where}: {name} must be at least {low}, got {integer} ({message_name}.{name})")
         if integer > high:
             raise ConfigError(f"{where}: {name} must be at most {high}, got {integer} ({message_name}.{name})")
+
+
+def _all_of(kind: type[Any], values: Any, name: str) -> tuple[Any, ...]:
+    values = tuple(values)
+    for value in values:
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name} must be {kind.__name__} objects, got {value!r}")
+    return values
 
 
 def _enum(kind: type[Any], value: Any, field_name: str) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from anycore.batch import named_inputs, read_batch
 from anycore.config import EmbeddingConfig, Mode
-from anycore.entries import Entry, entries_of
-from anycore.errors import CallOrderError, ConfigError, InputError
+from anycore.entries import entries_of
+from anycore.errors import ConfigError, InputError
 from anycore.gradients import read_gradients, read_learning_rates
+from anycore.interrupts import uninterrupted
 from anycore.kernels.parallel import available_threads, workers
 from anycore.plan import Activation, Plan
 from anycore.schedule import Schedule, Step
@@ -44,8 +46,14 @@ class EmbeddingEngine:
     def __init__(
         self, config: EmbeddingConfig, *, seed: int = 0, num_threads: int | None = None, timeout: float = 60.0
     ) -> None:
-        if num_threads is not None and num_threads < 1:
-            raise ConfigError(f"num_threads must be at least 1, got {num_threads}")
+        if not isinstance(config, EmbeddingConfig):
+            raise ConfigError(
+                f"an engine needs an EmbeddingConfig, got {type(config).__name__}: EmbeddingConfig.from_proto reads one"
+            )
+        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
+            raise ConfigError(f"num_threads must be an integer and at least 1, got {num_threads!r}")
+        if not isinstance(timeout, int | float) or not 0 <= timeout <= threading.TIMEOUT_MAX:
+            raise ConfigError(f"timeout must be seconds, from 0 to {threading.TIMEOUT_MAX:g}, got {timeout!r}")
         self.config = config
         self._plan = Plan(config)
         self._workers = workers(num_threads or available_threads())
@@ -53,7 +61,8 @@ class EmbeddingEngine:
         pipelined = config.pipeline_execution_with_tensor_core
         self._schedule = Schedule(config.num_tensor_cores, pipelined=pipelined, timeout=timeout)
         self._keeps_gradients = pipelined or config.num_tensor_cores > 1
-        self._entries = lru_cache(maxsize=16)(self._entries_of)
+        # A partial, not a method: an engine in a circle would keep its tables until the garbage is collected.
+        self._entries = lru_cache(maxsize=16)(partial(entries_of, self._plan))
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -81,17 +90,21 @@ class EmbeddingEngine:
         Source: the EnqueueTPUEmbedding… ops, TensorFlow 2.21.
         """
         self._check_core("enqueue", core)
-        entries = self._entries(
+        attributes = (
             None if table_ids is None else tuple(table_ids),
             tuple(combiners),
             tuple(max_sequence_lengths),
             tuple(num_features),
         )
+        try:
+            entries = self._entries(*attributes)
+        except TypeError:  # what cannot be hashed is refused by name
+            entries = entries_of(self._plan, *attributes)
         step_mode = self._mode(mode)
         if step_mode != Mode.INFERENCE:
             self._check_rules()
         batch = read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
-        with self._schedule.lock:
+        with self._schedule.lock, uninterrupted():
             step = self._schedule.enqueue(core, batch, step_mode)
         if step.trains and step.is_enqueued:
             self._sort(step)
@@ -107,16 +120,12 @@ class EmbeddingEngine:
         self._check_core("receive_activations", core)
         with self._schedule.lock:
             step = self._schedule.next_to_receive(core)
-            if step.mode == Mode.BACKWARD_PASS_ONLY:
-                raise CallOrderError(
-                    f"receive_activations(core={core}): step {step.number} has mode BACKWARD_PASS_ONLY and no "
-                    "activations; call send_gradients"
-                )
-            if not step.trains:
-                self._apply_updates(drain=True)
-            activations = self._tables.look_up(step.batches[core])
-            self._schedule.mark_received(core, step)
-            self._apply_updates()
+            with uninterrupted():
+                if not step.trains:
+                    self._apply_updates(drain=True)
+                activations = self._tables.look_up(step.batches[core])
+                self._schedule.mark_received(core, step)
+                self._apply_updates()
         return activations
 
     def send_gradients(
@@ -136,7 +145,7 @@ class EmbeddingEngine:
         self._check_core("send_gradients", core)
         rates = read_learning_rates(self._plan, learning_rates)
         checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
-        with self._schedule.lock:
+        with self._schedule.lock, uninterrupted():
             step = self._schedule.next_to_send(core)
             if step.learning_rates not in (None, rates):
                 raise InputError(
@@ -155,20 +164,25 @@ class EmbeddingEngine:
 
         Raises: InputError for an unknown table or variable, a wrong shape or shard; then nothing has changed.
         """
-        self.load_tables({table: state_variables}, num_shards=num_shards, shard_id=shard_id)
+        self._load([(table, state_variables)], num_shards, shard_id)
 
     def load_tables(self, tables: Mapping[Any, Mapping[str, Any]], *, num_shards: int = 1, shard_id: int = 0) -> None:
         """Does as `load` for several tables, all or none: `tables` maps names to state variables."""
+        self._load(list(tables.items()), num_shards, shard_id)
+
+    def _load(self, tables: Sequence[tuple[Any, Mapping[str, Any]]], num_shards: int, shard_id: int) -> None:
         loads = []
-        for table, state_variables in tables.items():
+        for table, state_variables in tables:
             chosen, rows = self._find(table, num_shards, shard_id)
             count = len(range(*rows.indices(chosen.config.vocabulary_size)))
             loads.append((chosen, rows, chosen.checked(state_variables, count)))
         with self._schedule.lock:
-            self._apply_updates(drain=True)
-            for chosen, rows, arrays in loads:
-                for name, array in arrays.items():
-                    chosen.view(name)[rows] = array
+            self._schedule.wait_until_whole("load")
+            with uninterrupted():
+                self._apply_updates(drain=True)
+                for chosen, rows, arrays in loads:
+                    for name, array in arrays.items():
+                        chosen.view(name)[rows] = array
 
     def retrieve(self, table: str | int, *, num_shards: int = 1, shard_id: int = 0) -> dict[str, NDArray[np.float32]]:
         """Returns copies of a table's state variables by name, or of one shard's, float32 [rows, dimension].
@@ -179,13 +193,18 @@ class EmbeddingEngine:
         """
         chosen, rows = self._find(table, num_shards, shard_id)
         with self._schedule.lock:
-            self._apply_updates(drain=True)
+            self._schedule.wait_until_whole("retrieve")
+            with uninterrupted():
+                self._apply_updates(drain=True)
             return {name: chosen.view(name)[rows].copy() for name in chosen.state_variables}
 
     def _apply_updates(self, *, drain: bool = False) -> None:
-        for step in self._schedule.due(drain=drain):
+        while (step := self._schedule.next_due(drain=drain)) is not None:
             self._sort(step)
-            self._tables.update(step.sorted_ids, step.gradients, step.learning_rates or ())
+            apply = self._tables.prepare_update(step.sorted_ids, step.gradients, step.learning_rates or ())
+            # What could fail has succeeded: from here on the step is done, and never done twice.
+            self._schedule.mark_applied(step)
+            apply()
 
     def _sort(self, step: Step) -> None:
         with step.sorting:
@@ -195,9 +214,9 @@ class EmbeddingEngine:
     def _find(self, table: str | int, num_shards: int, shard_id: int) -> tuple[Table, slice]:
         names = [config.name for config in self.config.tables]
         index = names.index(table) if table in names else table
-        if not isinstance(index, int) or not 0 <= index < len(names):
+        if not isinstance(index, int | np.integer) or not 0 <= index < len(names):
             raise InputError(f"there is no table {table!r}, the tables are {names}")
-        chosen = self._tables[index]
+        chosen = self._tables[int(index)]
         sharding = Sharding(
             chosen.config.name, chosen.config.vocabulary_size, num_shards, self.config.sharding_strategy
         )
@@ -226,17 +245,8 @@ class EmbeddingEngine:
                 )
 
     def _check_core(self, call: str, core: int) -> None:
-        if not 0 <= core < self.config.num_tensor_cores:
+        if not isinstance(core, int | np.integer) or not 0 <= core < self.config.num_tensor_cores:
             raise InputError(
-                f"{call}: core must be in [0, {self.config.num_tensor_cores}), got {core} "
+                f"{call}: core must be in [0, {self.config.num_tensor_cores}), got {core!r} "
                 "(TPUEmbeddingConfiguration.num_tensor_cores)"
             )
-
-    def _entries_of(
-        self,
-        table_ids: tuple[int, ...] | None,
-        combiners: tuple[str, ...],
-        max_sequence_lengths: tuple[int, ...],
-        num_features: tuple[int, ...],
-    ) -> tuple[Entry, ...]:
-        return entries_of(self._plan, table_ids, combiners, max_sequence_lengths, num_features)

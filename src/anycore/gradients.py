@@ -70,6 +70,10 @@ def read_learning_rates(plan: Plan, learning_rates: Sequence[Any]) -> tuple[floa
     return tuple(rates)
 
 
+def _is_side_by_side(array: NDArray[np.float32]) -> bool:
+    return array.strides[1] == FLOAT_BYTES and array.flags.aligned
+
+
 def _read(activation: Activation, gradient: Any, copy: bool) -> Gradient:
     what = f"gradient of {activation.name!r}"
     array = as_array(gradient, what)
@@ -78,7 +82,7 @@ def _read(activation: Activation, gradient: Any, copy: bool) -> Gradient:
             f"{what} must have the shape of its activations, {list(activation.shape)}, got {list(array.shape)} (inputs)"
         )
     row_bytes = activation.dimension * FLOAT_BYTES
-    if not copy and array.dtype == np.float32 and array.ndim == 2 and array.strides[1] == FLOAT_BYTES:
+    if not copy and array.dtype == np.float32 and array.ndim == 2 and _is_side_by_side(array):
         # Columns of a wider array serve as they are.
         return Gradient(array, address(array), array.strides[0])
     values = as_floats(array, what)

@@ -43,7 +43,7 @@ class Constant:
 
     def fill(self, parameters: Rows, first_row: int, seed: int, table_name: str, row_step: int = 1) -> None:
         """Overwrites `parameters` with `value`."""
-        parameters[:] = self.value
+        _run(initialize.constant, parameters, first_row, seed, table_name, row_step, self.value)
 
 
 @dataclass(frozen=True)

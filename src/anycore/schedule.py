@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from anycore.config import Mode
@@ -47,8 +49,8 @@ class Step:
 
     @property
     def is_received(self) -> bool:
-        """True when every core has received its activations."""
-        return len(self.received) == len(self.batches)
+        """True when every core has received its activations, or there are none to receive."""
+        return self.mode == Mode.BACKWARD_PASS_ONLY or len(self.received) == len(self.batches)
 
 
 class Schedule:
@@ -65,7 +67,7 @@ class Schedule:
         self._timeout = timeout
         self._steps: dict[int, Step] = {}
         self._next_enqueue = [0] * num_cores
-        self._next_receive = [0] * num_cores
+        self._to_receive: list[deque[int]] = [deque() for _ in range(num_cores)]
 
     def enqueue(self, core: int, batch: Any, mode: Mode) -> Step:
         """Returns the step that the core's batch joins. Raises: InputError when other cores are in another mode."""
@@ -80,6 +82,8 @@ class Schedule:
             )
         step.batches[core] = batch
         self._steps[number] = step
+        if mode != Mode.BACKWARD_PASS_ONLY:
+            self._to_receive[core].append(number)
         self._next_enqueue[core] += 1
         self.lock.notify_all()
         return step
@@ -89,19 +93,15 @@ class Schedule:
 
         Raises: CallOrderError when the missing call does not come in time.
         """
-        number = self._next_receive[core]
-        self._wait(
-            lambda: self._next_enqueue[core] > number,
-            lambda: (
-                f"receive_activations(core={core}): step {number} was never enqueued; call enqueue(core={core}) first"
-            ),
-        )
-        step = self._steps[number]
-        self._wait(
-            lambda: self._missing_before(step) is None,
-            lambda: f"receive_activations(core={core}): step {number} needs {self._missing_before(step)}",
-        )
-        return step
+        self._wait(lambda: self._missing_to_receive(core))
+        return self._steps[self._to_receive[core][0]]
+
+    def wait_until_whole(self, call: str) -> None:
+        """Waits until no update is held back by a step that some cores have received and others have not.
+
+        Raises: CallOrderError when the missing receive does not come in time.
+        """
+        self._wait(lambda: self._missing_to_drain(call))
 
     def next_to_send(self, core: int) -> Step:
         """Returns the step whose gradients the core must send next.
@@ -121,7 +121,7 @@ class Schedule:
     def mark_received(self, core: int, step: Step) -> None:
         """Notes that the core has the step's activations."""
         step.received.add(core)
-        self._next_receive[core] += 1
+        self._to_receive[core].popleft()
         if step.is_received and not step.trains:
             del self._steps[step.number]
         self.lock.notify_all()
@@ -130,21 +130,22 @@ class Schedule:
         """Notes the core's gradients; the step keeps them until it is applied."""
         step.gradients[core] = gradients
         step.learning_rates = learning_rates
-        if step.mode == Mode.BACKWARD_PASS_ONLY:
-            self._next_receive[core] = step.number + 1
         self.lock.notify_all()
 
-    def due(self, *, drain: bool = False) -> Iterator[Step]:
-        """Yields, oldest first, each step whose update must happen now; asking for the next one says that it has.
+    def next_due(self, *, drain: bool = False) -> Step | None:
+        """Returns the oldest step whose update must happen now, or None.
 
         With `drain` a pipelined update no longer waits for the next step's activations.
         """
-        for step in list(self._training_steps()):
-            if not step.is_sent or (not drain and self._is_held(step)):
-                return
-            yield step
-            del self._steps[step.number]
-            self.lock.notify_all()
+        step = next(self._training_steps(), None)
+        if step is None or not step.is_sent or (not drain and self._is_held(step)):
+            return None
+        return step
+
+    def mark_applied(self, step: Step) -> None:
+        """Forgets a step, at the moment before its update begins: from then on it counts as done."""
+        del self._steps[step.number]
+        self.lock.notify_all()
 
     def _is_held(self, step: Step) -> bool:
         if not self._pipelined or step.mode != Mode.TRAINING:
@@ -155,6 +156,20 @@ class Schedule:
     def _training_steps(self) -> Iterator[Step]:
         return (step for _, step in sorted(self._steps.items()) if step.trains)
 
+    def _missing_to_receive(self, core: int) -> str | None:
+        """Returns why the core cannot receive yet, or None."""
+        call = f"receive_activations(core={core})"
+        if not self._to_receive[core]:
+            if any(step.gradients[core] is None and step.batches[core] is not None for step in self._training_steps()):
+                return (
+                    f"{call}: all that was enqueued is received or has no activations; "
+                    f"call send_gradients(core={core}) or enqueue(core={core}) first"
+                )
+            return f"{call}: step {self._next_enqueue[core]} was never enqueued; call enqueue(core={core}) first"
+        step = self._steps[self._to_receive[core][0]]
+        missing = self._missing_before(step)
+        return missing and f"{call}: step {step.number} needs {missing}"
+
     def _missing_before(self, step: Step) -> str | None:
         """Returns what must come before the step's forward pass, or None."""
         earlier = [other for other in self._training_steps() if other.number < step.number]
@@ -164,15 +179,24 @@ class Schedule:
                 if other.gradients[core] is None:
                     return f"the gradients of step {other.number}; call send_gradients(core={core}) first"
         if stale and len(earlier) > 1:
-            late = next(core for core in range(self._num_cores) if core not in earlier[-1].received)
-            return f"the update of step {earlier[-2].number}; call receive_activations(core={late}) first"
+            return f"the update of step {earlier[-2].number}; {self._late_receive(earlier[-1])}"
         return None
 
-    def _wait(self, ready: Callable[[], bool], problem: Callable[[], str]) -> None:
+    def _missing_to_drain(self, call: str) -> str | None:
+        """Returns which receive must come before held-back updates may be applied, or None."""
+        for step, following in pairwise(self._training_steps()):
+            if step.is_sent and following.received and not following.is_received:
+                return f"{call} needs the update of step {step.number}; {self._late_receive(following)}"
+        return None
+
+    def _late_receive(self, step: Step) -> str:
+        late = next(core for core in range(self._num_cores) if core not in step.received)
+        return f"call receive_activations(core={late}) first"
+
+    def _wait(self, missing: Callable[[], str | None]) -> None:
         deadline = time.monotonic() + self._timeout
-        while not ready():
+        while (problem := missing()) is not None:
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or not self.lock.wait(remaining):
-                if ready():
-                    return
-                raise CallOrderError(f"{problem()} (waited {self._timeout:g} s)")
+            if remaining <= 0:
+                raise CallOrderError(f"{problem} (waited {self._timeout:g} s)")
+            self.lock.wait(remaining)

@@ -44,7 +44,7 @@ class Sharding:
     strategy: ShardingStrategy = ShardingStrategy.DIV_DEFAULT
 
     def __post_init__(self) -> None:
-        if self.num_shards < 1:
+        if not isinstance(self.num_shards, int | np.integer) or self.num_shards < 1:
             raise InputError(f"table {self.table_name!r}: num_shards must be at least 1, got {self.num_shards}")
 
     def size(self, shard_id: int) -> int:
@@ -53,7 +53,7 @@ class Sharding:
         Raises:
             InputError: there is no such shard.
         """
-        if not 0 <= shard_id < self.num_shards:
+        if not isinstance(shard_id, int | np.integer) or not 0 <= shard_id < self.num_shards:
             raise InputError(
                 f"table {self.table_name!r}: shard_id must be at least 0 and less than num_shards = {self.num_shards}, "
                 f"got {shard_id}"

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.kernels.parallel import Workers
-from anycore.kernels.sort import sort_rows
+from anycore.kernels.sort import cut_segments, sort_rows
 from anycore.plan import Plan
 
 _SMALL_STEP = 1 << 12
+_SMALLEST_SEGMENT = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,10 @@ class SortedIds:
     samples: NDArray[np.int32]
     gains: NDArray[np.float32]
     weighted: NDArray[np.bool_]
-    firsts: NDArray[np.int64]
-    """int64[T]: place of each table's first distinct row in `rows` and `starts`."""
+    segments: NDArray[np.int64]
+    """As `kernels.sort.cut_segments` cuts them."""
     distinct: NDArray[np.int64]
-    """int64[T]: number of distinct rows of each table."""
+    """int64[segments]: number of distinct rows of each."""
 
     @property
     def is_small(self) -> bool:
@@ -41,26 +42,27 @@ def sort_ids(plan: Plan, tables: NDArray[np.int64], batches: Sequence[IdBatch], 
     """Returns the ids of one step, the batches of all cores in core order, sorted by row."""
     table_splits = np.array([batch.splits[plan.sample_offsets] for batch in batches])
     id_offsets = table_splits.sum(axis=0)
-    count, num_tables = int(id_offsets[-1]), len(tables)
+    cores = np.array([[address(batch.splits), address(batch.ids), address(batch.gains)] for batch in batches])
+    segments = cut_segments(tables, plan.sample_offsets, cores, id_offsets, workers.num_threads, _SMALLEST_SEGMENT)
+    count, num_segments = int(id_offsets[-1]), len(segments)
     weighted = np.array([batch.weighted for batch in batches])
     any_weighted = np.asarray(weighted.any(axis=0))
     sorted_ids = SortedIds(
-        rows=np.empty(count + num_tables, np.int64),
-        starts=np.empty(count + num_tables, np.int64),
+        rows=np.empty(count + num_segments, np.int64),
+        starts=np.empty(count + num_segments, np.int64),
         samples=np.empty(count, np.int32),
         gains=np.empty(count if any_weighted.any() else 0, np.float32),
         weighted=any_weighted,
-        firsts=id_offsets[:-1] + np.arange(num_tables),
-        distinct=np.empty(num_tables, np.int64),
+        segments=segments,
+        distinct=np.empty(num_segments, np.int64),
     )
-    cores = np.array([[address(batch.splits), address(batch.ids), address(batch.gains)] for batch in batches])
     workers.run(
         sort_rows,
         tables,
         plan.sample_offsets,
         cores,
         weighted,
-        id_offsets,
+        segments,
         sorted_ids.samples,
         sorted_ids.gains,
         sorted_ids.rows,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from anycore.arrays import address, as_floats
 from anycore.config import TableConfig
 from anycore.errors import ConfigError, InputError
+from anycore.initializers import Constant
 
 _LINE_FLOATS = 16
 """Floats of a cache line."""
@@ -69,7 +70,7 @@ class Table:
     def _initialise_rows(self, first: int, last: int, seed: int) -> None:
         self.config.initial_parameters.fill(self.view("parameters")[first:last], first, seed, self.config.name)
         for slot in self.config.optimizer.slots:
-            self.view(slot.name)[first:last] = slot.initial_value
+            Constant(slot.initial_value).fill(self.view(slot.name)[first:last], first, seed, self.config.name)
 
     def checked(self, state_variables: Mapping[str, Any], rows: int) -> dict[str, NDArray[np.float32]]:
         """Returns the given state variables as float32[rows, dimension], or [rows, 1] for a slot that is per row.

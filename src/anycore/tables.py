@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,14 +75,21 @@ class Tables:
         self, ids: SortedIds, gradients: Sequence[Sequence[Gradient | None]], learning_rates: Sequence[float]
     ) -> None:
         """Applies one step: gradients[core][activation] of all cores (None: zeros), learning_rates[tag]."""
+        self.prepare_update(ids, gradients, learning_rates)()
+
+    def prepare_update(
+        self, ids: SortedIds, gradients: Sequence[Sequence[Gradient | None]], learning_rates: Sequence[float]
+    ) -> Callable[[], None]:
+        """Returns what `update` has left to do when all memory that it needs is there."""
         settings = self._settings.copy()
         for table, optimizer in enumerate(self._optimizers):
             if optimizer.tags:
                 new = settings_of(optimizer, learning_rates)
                 settings[table, : len(new)] = new
         gradient_rows = self._gradient_rows(gradients)
-        tasks = cut_rows(self.descriptors, self.steps, ids.firsts, ids.distinct, ids.rows, ids.starts)
-        self._workers.run(
+        tasks = cut_rows(self.descriptors, self.steps, ids.segments, ids.distinct, ids.rows, ids.starts)
+        return partial(
+            self._workers.run,
             update,
             tasks,
             self.descriptors,

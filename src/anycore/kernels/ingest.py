@@ -68,15 +68,13 @@ def fill(counter, entries, splits, ids, gains, weighted, errors):
         if e >= len(entries):
             return
         entry = entries[e]
-        _check_ids(entry, errors[e])
-        if entry[WEIGHTS] != 0 and errors[e, 0] == OK:
+        _place(entry, splits, ids, gains, weighted[entry[TABLE]], errors[e])
+        if errors[e, 0] == OK and entry[WEIGHTS] != 0:
             _check_weights(entry, errors[e])
-        if errors[e, 0] == OK:
-            _place(entry, splits, ids, gains, weighted[entry[TABLE]])
-            if weighted[entry[TABLE]]:
-                for cell in range(entry[CELLS]):
-                    sample = _sample(entry, cell)
-                    _combine(gains, splits[sample], splits[sample + 1], entry[COMBINER])
+        if errors[e, 0] == OK and weighted[entry[TABLE]]:
+            for cell in range(entry[CELLS]):
+                sample = _sample(entry, cell)
+                _combine(gains, splits[sample], splits[sample + 1], entry[COMBINER])
 
 
 @njit(nogil=True, cache=True)
@@ -106,8 +104,7 @@ def _check_splits(entry, error):
 
 
 @njit(nogil=True, cache=True)
-def _check_ids(entry, error):
-    ids = integers(entry[IDS], entry[SIZE])
+def _check_ids(entry, ids, error):
     low, high = np.int64(0), np.int64(0)
     for i in range(len(ids)):
         low = min(low, ids[i])
@@ -178,13 +175,17 @@ def _count(entry, splits, error):
 
 
 @njit(nogil=True, cache=True)
-def _place(entry, splits, ids, gains, weighted):
-    """Copies the ids, and as gains their weights or ones, to the sample rows."""
+def _place(entry, splits, ids, gains, weighted, error):
+    """Copies the ids, and as gains their weights or ones, to the sample rows.
+
+    The copies are what is checked: another thread of the caller may write the source meanwhile.
+    """
     source = integers(entry[IDS], entry[SIZE])
     if entry[SEQUENCE] == 0 and entry[BLOCK] == entry[BLOCK_STRIDE]:
         first = splits[entry[FIRST_SAMPLE]]
         for i in range(len(source)):
             ids[first + i] = source[i]
+        _check_ids(entry, ids[first : first + len(source)], error)
         if weighted:
             _place_weights(entry, gains, first)
         return
@@ -192,11 +193,21 @@ def _place(entry, splits, ids, gains, weighted):
     row, start, previous, place = np.int64(0), np.int64(0), np.int64(-1), np.int64(0)
     for i in range(entry[SIZE]):
         row, start, position = _walk(entry, index, i, row, start)
+        new_id = source[i]
+        if new_id < 0 or new_id >= entry[ROWS]:
+            _report(error, ID, i, new_id)
+            return
         if entry[SEQUENCE] == 0 or position < entry[SEQUENCE]:
             cell = row * entry[SEQUENCE] + position if entry[SEQUENCE] > 0 else row
+            if cell < previous or cell >= entry[CELLS]:
+                _report(error, ROW, i, row)
+                return
             place = place + 1 if cell == previous else splits[_sample(entry, cell)]
             previous = cell
-            ids[place] = source[i]
+            if place >= splits[_sample(entry, cell) + 1]:
+                _report(error, ROW, i, row)
+                return
+            ids[place] = new_id
             if weighted:
                 gains[place] = floats(entry[WEIGHTS], entry[SIZE])[i] if entry[WEIGHTS] != 0 else _ONE
 
@@ -217,10 +228,12 @@ def _combine(gains, first, last, combiner):
     """
     if combiner == SUM:
         return
-    denominator = _ZERO
+    # In float64 no square of a float32 overflows or vanishes.
+    denominator = 0.0
     for i in range(first, last):
-        denominator += gains[i] if combiner == MEAN else gains[i] * gains[i]
+        weight = np.float64(gains[i])
+        denominator += weight if combiner == MEAN else weight * weight
     if combiner == SQRTN:
         denominator = np.sqrt(denominator)
     for i in range(first, last):
-        gains[i] = gains[i] / denominator if denominator != _ZERO else _ZERO
+        gains[i] = np.float32(gains[i] / denominator) if denominator != 0.0 else _ZERO

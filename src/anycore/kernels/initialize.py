@@ -69,6 +69,15 @@ def normal_from_symmetric(t):
 
 
 @njit(nogil=True, cache=True)
+def constant(address, stride, rows, dimension, key, first_row, row_step, value):
+    """Fills `rows` records of `dimension` float32, `stride` bytes apart, with `value`, whatever their keys."""
+    for i in range(rows):
+        row = floats(address + i * stride, dimension)
+        for d in range(dimension):
+            row[d] = value
+
+
+@njit(nogil=True, cache=True)
 def uniform(address, stride, rows, dimension, key, first_row, row_step, low, high):
     """Fills `rows` records of `dimension` float32, `stride` bytes apart, with values of [low, high]."""
     middle = _HALF * low + _HALF * high

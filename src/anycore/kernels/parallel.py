@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from functools import cache
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from anycore.errors import ConfigError
+from anycore.interrupts import uninterrupted
 
 _VARIABLE = "ANYCORE_NUM_THREADS"
 
@@ -39,15 +39,7 @@ class Workers:
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
-        self._start()
-
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._finished: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._inboxes: list[SimpleQueue[Callable[[], None]]] = [SimpleQueue() for _ in range(self.num_threads - 1)]
-        for inbox in self._inboxes:
-            threading.Thread(target=_serve, args=(inbox, self._finished), name="anycore-worker", daemon=True).start()
+        self._threads = _Threads(num_threads - 1)
 
     def run(self, kernel: Callable[..., Any], *arguments: Any, parallel: bool = True) -> None:
         """Calls kernel(counter, *arguments) in every thread and returns when all are done.
@@ -55,23 +47,25 @@ class Workers:
         With `parallel` False, or while another thread runs its kernel here, only the calling thread works: waking the
         others would cost more than a small kernel, and waiting for them more than it gains.
         """
-        if self._process != os.getpid():
+        threads = self._threads
+        if threads.process != os.getpid():
             # A forked child has none of its parent's threads.
-            self._start()
+            threads = self._threads = _Threads(self.num_threads - 1)
         counter = np.zeros(1, np.int64)
-        if not (parallel and self._inboxes and self._lock.acquire(blocking=False)):
-            kernel(counter, *arguments)
-            return
-        try:
-            for inbox in self._inboxes:
-                inbox.put(lambda: kernel(counter, *arguments))
-            try:
+        # Every thread must leave the arrays before the caller may free them, whatever happens here.
+        with uninterrupted():
+            if not (parallel and threads.inboxes and threads.lock.acquire(blocking=False)):
                 kernel(counter, *arguments)
+                return
+            try:
+                for inbox in threads.inboxes:
+                    inbox.put(lambda: kernel(counter, *arguments))
+                try:
+                    kernel(counter, *arguments)
+                finally:
+                    failures = [threads.finished.get() for _ in threads.inboxes]
             finally:
-                # Every thread must leave the arrays before the caller may free them.
-                failures = [self._finished.get() for _ in self._inboxes]
-        finally:
-            self._lock.release()
+                threads.lock.release()
         for failure in failures:
             if failure is not None:
                 raise failure
@@ -92,6 +86,18 @@ class Workers:
         self.run(drain)
 
 
+class _Threads:
+    """Threads of one process, each with an inbox; `lock` is held by the one caller that uses them."""
+
+    def __init__(self, count: int) -> None:
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        self.finished: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.inboxes: list[SimpleQueue[Callable[[], None]]] = [SimpleQueue() for _ in range(count)]
+        for inbox in self.inboxes:
+            threading.Thread(target=_serve, args=(inbox, self.finished), name="anycore-worker", daemon=True).start()
+
+
 def _serve(inbox: SimpleQueue[Callable[[], None]], finished: SimpleQueue[BaseException | None]) -> None:
     while True:
         job = inbox.get()
@@ -105,7 +111,13 @@ def _serve(inbox: SimpleQueue[Callable[[], None]], finished: SimpleQueue[BaseExc
         finished.put(failure)
 
 
-@cache
+_pools: dict[int, Workers] = {}
+_making = threading.Lock()
+
+
 def workers(num_threads: int) -> Workers:
     """Returns the process's workers for that number of threads; engines share them."""
-    return Workers(num_threads)
+    with _making:
+        if num_threads not in _pools:
+            _pools[num_threads] = Workers(num_threads)
+        return _pools[num_threads]

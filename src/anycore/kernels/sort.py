@@ -1,4 +1,8 @@
-"""The ids of a step in row order: a stable radix sort for each table, then the distinct rows and where each starts."""
+"""The ids of a step in row order: a stable radix sort, then the distinct rows and where each starts.
+
+What one thread sorts is a segment: a table, or of a table with many ids a range of its rows. Cut or whole, the order of
+a row's ids is the same.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,13 @@ from numba import njit
 from anycore.kernels.pointers import fetch_add, floats, integers
 from anycore.kernels.records import ROWS
 
+TABLE, FIRST_ROW, LAST_ROW, OFFSET, COUNT = range(5)
+"""Columns of `segments`: the table, its rows from FIRST_ROW to LAST_ROW, and the places of their ids in the step."""
+SEGMENT_COLUMNS = 5
+
 _DIGIT = 11
+_BIN_BITS = 11
+_BINS = 1 << _BIN_BITS
 _U1 = np.uint64(1)
 _ONE = np.float32(1)
 
@@ -24,37 +34,71 @@ def bit_length(value):
 
 
 @njit(nogil=True, cache=True)
+def cut_segments(tables, sample_offsets, cores, id_offsets, pieces, smallest):
+    """Returns the segments of a step: every table whole, or in up to `pieces` ranges of rows of `smallest` ids or more.
+
+    The arguments are those of `sort_rows`; id_offsets [T + 1]: places of each table. Segments of a table stand in row
+    order and leave no row out.
+    """
+    segments = np.empty((len(tables) * pieces, SEGMENT_COLUMNS), np.int64)
+    n = 0
+    histogram = np.empty(_BINS, np.int64)
+    for table in range(len(tables)):
+        count, rows = id_offsets[table + 1] - id_offsets[table], tables[table, ROWS]
+        parts = max(1, min(pieces, count // smallest))
+        shift = max(0, bit_length(rows - 1) - _BIN_BITS)
+        if parts > 1:
+            _count_bins(table, sample_offsets, cores, shift, histogram)
+        first_row, place, seen, bin = np.int64(0), id_offsets[table], np.int64(0), 0
+        for part in range(1, parts + 1):
+            last_row = rows
+            if part < parts:
+                while seen * parts < count * part:
+                    seen += histogram[bin]
+                    bin += 1
+                last_row = min(rows, np.int64(bin) << shift)
+            else:
+                seen = count
+            segment = segments[n]
+            segment[TABLE], segment[FIRST_ROW], segment[LAST_ROW] = table, first_row, last_row
+            segment[OFFSET], segment[COUNT] = place, id_offsets[table] + seen - place
+            first_row, place = last_row, id_offsets[table] + seen
+            n += 1
+    return segments[:n]
+
+
+@njit(nogil=True, cache=True)
 def sort_rows(
-    counter, tables, sample_offsets, cores, weighted, id_offsets, samples, sorted_gains, rows, starts, distinct
+    counter, tables, sample_offsets, cores, weighted, segments, samples, sorted_gains, rows, starts, distinct
 ):
-    """Sorts the tables that this thread draws from `counter`, each by row, then core, then sample.
+    """Sorts the segments that this thread draws from `counter`, each by row, then core, then sample.
 
     cores int64[C, 3]: addresses of each core's splits, ids and gains, of which gains hold where weighted[core, table].
-    Table t has the places id_offsets[t] … id_offsets[t + 1] of `samples` and `sorted_gains`, and those from
-    id_offsets[t] + t on of `rows` and `starts`: starts[id_offsets[t] + t + k] is the first place of its distinct row k,
-    and one more start closes the list. `samples` counts from the table's first sample row, core after core.
+    Segment s has the places OFFSET … OFFSET + COUNT of `samples` and `sorted_gains`, and those from OFFSET + s on of
+    `rows` and `starts`: starts[OFFSET + s + k] is the first place of its distinct row k, and one more start closes the
+    list. `samples` counts from the table's first sample row, core after core.
     """
     size = 0
-    for table in range(len(distinct)):
-        size = max(size, id_offsets[table + 1] - id_offsets[table])
+    for segment in segments:
+        size = max(size, segment[COUNT])
     keys, spare = np.empty(size, np.uint64), np.empty(size, np.uint64)
     owners = np.empty(size, np.int32)
     gains = np.empty(size if weighted.any() else 0, np.float32)
     while True:
-        table = fetch_add(counter, 0)
-        if table >= len(distinct):
+        s = fetch_add(counter, 0)
+        if s >= len(segments):
             return
-        offset, count = id_offsets[table], id_offsets[table + 1] - id_offsets[table]
+        table, first_row, last_row, offset, count = segments[s]
         shift = np.uint64(bit_length(count))
         is_weighted = weighted[:, table].any()
-        _gather(table, sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains)
-        keys, spare = _radix_sort(keys, spare, count, shift, bit_length(tables[table, ROWS] - 1))
+        _gather(segments[s], sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains)
+        keys, spare = _radix_sort(keys, spare, count, shift, bit_length(last_row - first_row - 1))
         place_mask = (_U1 << shift) - _U1
-        new_rows, new_starts = rows[offset + table :], starts[offset + table :]
+        new_rows, new_starts = rows[offset + s :], starts[offset + s :]
         k = -1
         previous = np.int64(-1)
         for i in range(count):
-            row = np.int64(keys[i] >> shift)
+            row = first_row + np.int64(keys[i] >> shift)
             place = np.int64(keys[i] & place_mask)
             samples[offset + i] = owners[place]
             if is_weighted:
@@ -63,13 +107,25 @@ def sort_rows(
                 k += 1
                 new_rows[k], new_starts[k] = row, offset + i
                 previous = row
-        distinct[table] = k + 1
+        distinct[s] = k + 1
         new_starts[k + 1] = offset + count
 
 
 @njit(nogil=True, cache=True)
-def _gather(table, sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains):
-    """Lists the ids of one table, core after core: keys are id, then place; owners the sample of each place."""
+def _count_bins(table, sample_offsets, cores, shift, histogram):
+    histogram[:] = 0
+    first, last = sample_offsets[table], sample_offsets[table + 1]
+    for core in range(len(cores)):
+        splits = integers(cores[core, 0], sample_offsets[-1] + 1)
+        ids = integers(cores[core, 1], splits[-1])
+        for i in range(splits[first], splits[last]):
+            histogram[ids[i] >> shift] += 1
+
+
+@njit(nogil=True, cache=True)
+def _gather(segment, sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains):
+    """Lists the ids of one segment, core after core: keys are row in the segment, then place; owners their samples."""
+    table, first_row, last_row = segment[TABLE], segment[FIRST_ROW], segment[LAST_ROW]
     first, last = sample_offsets[table], sample_offsets[table + 1]
     place = 0
     for core in range(len(cores)):
@@ -78,7 +134,9 @@ def _gather(table, sample_offsets, cores, weighted, is_weighted, shift, keys, ow
         core_gains = floats(cores[core, 2], splits[-1])
         for sample in range(first, last):
             for i in range(splits[sample], splits[sample + 1]):
-                keys[place] = (np.uint64(ids[i]) << shift) | np.uint64(place)
+                if ids[i] < first_row or ids[i] >= last_row:
+                    continue
+                keys[place] = (np.uint64(ids[i] - first_row) << shift) | np.uint64(place)
                 owners[place] = sample - first + core * (last - first)
                 if is_weighted:
                     gains[place] = core_gains[i] if weighted[core, table] else _ONE

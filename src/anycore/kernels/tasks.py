@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from anycore.kernels.records import DIMENSION, ROWS
+from anycore.kernels.records import DIMENSION
+from anycore.kernels.sort import COUNT, FIRST_ROW, LAST_ROW, OFFSET, TABLE
 from anycore.kernels.update import EVERY_ROW
 
 _TASK_FLOATS = 1 << 18
@@ -37,26 +38,28 @@ def cut_samples(tables, sample_offsets, splits):
 
 
 @njit(nogil=True, cache=True)
-def cut_rows(tables, optimizers, firsts, distinct, rows, starts):
-    """Returns update tasks int64[n, 5]: table, first and last distinct row, first and last row.
+def cut_rows(tables, optimizers, segments, distinct, rows, starts):
+    """Returns update tasks int64[n, 5]: table, first and last place of a distinct row, first and last row.
 
-    firsts [T]: place of a table's first distinct row. The last two columns hold where the optimizer updates
-    every row; such a table is cut by rows, another by ids.
+    The arguments are what `sort.sort_rows` takes and makes. The last two columns hold where the optimizer updates every
+    row; such a table is cut by rows, another by ids.
     """
     count = 0
-    for table in range(len(tables)):
-        count += _row_pieces(table, tables, optimizers, firsts, distinct, starts)
+    for s in range(len(segments)):
+        count += _row_pieces(s, tables, optimizers, segments, distinct)
     tasks = np.empty((count, 5), np.int64)
     n = 0
-    for table in range(len(tables)):
+    for s in range(len(segments)):
+        table = segments[s, TABLE]
         every_row = optimizers[table, EVERY_ROW]
-        first, last = firsts[table], firsts[table] + distinct[table]
-        pieces = _row_pieces(table, tables, optimizers, firsts, distinct, starts)
-        begin, begin_row = first, np.int64(0)
+        first = segments[s, OFFSET] + s
+        last = first + distinct[s]
+        pieces = _row_pieces(s, tables, optimizers, segments, distinct)
+        begin, begin_row = first, segments[s, FIRST_ROW]
         for piece in range(1, pieces + 1):
-            end, end_row = last, tables[table, ROWS]
+            end, end_row = last, segments[s, LAST_ROW]
             if piece < pieces and every_row:
-                end_row = _part(0, tables[table, ROWS], piece, pieces)
+                end_row = _part(segments[s, FIRST_ROW], segments[s, LAST_ROW], piece, pieces)
                 end = _search(rows, 0, begin, last, end_row)
             elif piece < pieces:
                 part = _part(starts[first] + _ROW_COST * first, starts[last] + _ROW_COST * last, piece, pieces)
@@ -78,10 +81,10 @@ def _count_pieces(tables, sample_offsets, splits):
 
 
 @njit(nogil=True, cache=True)
-def _row_pieces(table, tables, optimizers, firsts, distinct, starts):
-    ids = starts[firsts[table] + distinct[table]] - starts[firsts[table]]
-    rows = tables[table, ROWS] if optimizers[table, EVERY_ROW] else distinct[table]
-    return _pieces(ids + _ROW_COST * rows, tables[table, DIMENSION])
+def _row_pieces(s, tables, optimizers, segments, distinct):
+    table = segments[s, TABLE]
+    rows = segments[s, LAST_ROW] - segments[s, FIRST_ROW] if optimizers[table, EVERY_ROW] else distinct[s]
+    return _pieces(segments[s, COUNT] + _ROW_COST * rows, tables[table, DIMENSION])
 
 
 @njit(nogil=True, cache=True)

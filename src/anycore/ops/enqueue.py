@@ -208,7 +208,7 @@ def _enqueue(
         max_sequence_lengths=max_sequence_lengths,
         num_features=num_features,
         # TensorFlow replaces -1 by the core of the replica; one machine starts at the first.
-        core=max(device_ordinal, 0) if device_ordinal >= -1 else device_ordinal,
+        core=0 if device_ordinal == -1 else device_ordinal,
         mode=None if mode_override is None else text(_scalar("mode_override", mode_override)),
     )
 

@@ -56,6 +56,13 @@ def load_all_tpu_embedding_parameters(
         slots = table.optimizer.slots
         loads[table.name] = {"parameters": parameters[index]}
         loads[table.name] |= {slot.name: auxiliaries[k][index] for k, slot in enumerate(slots)}
+        if _has_accumulators(table.optimizer):
+            shape = as_array(auxiliaries[len(slots)][index], "gradient accumulators").shape
+            if 0 not in shape and shape != as_array(parameters[index], "parameters").shape:
+                raise InputError(
+                    f"{op}: table {table.name!r}: auxiliary{len(slots) + 1}[{index}], its gradient accumulators, must "
+                    f"be empty or have the shape of its parameters, got {list(shape)}"
+                )
         for k in range(len(slots) + _has_accumulators(table.optimizer), _AUXILIARIES):
             size = as_array(auxiliaries[k][index], f"auxiliary{k + 1}[{index}]").size
             if size:

@@ -85,9 +85,13 @@ def _is_empty(config: Any) -> bool:
 
 def _matches(system: _System, config: Any) -> bool:
     # Every step passes the config; equal bytes need no parsing.
-    return config == system.serialized or bool(parse(config) == system.message)
+    if config == system.serialized:
+        return True
+    message = parse(config)
+    # Other bytes may say the same: statuses that mean their default, names of features that are not given.
+    return bool(message == system.message) or EmbeddingConfig.from_proto(message) == system.engine.config
 
 
 def text(value: str | bytes) -> str:
     """Returns a string attribute as str; TensorFlow's front ends pass bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

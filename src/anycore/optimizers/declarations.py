@@ -32,6 +32,11 @@ def are_limits(limits: Any) -> bool:
     return all(limit in (None, math.inf, -math.inf) or limit in ANY_NUMBER for limit in (lower, upper))
 
 
+def _is_wide(lower: float, upper: float) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(0 < np.float32(upper) - np.float32(lower) < np.inf)
+
+
 @dataclass(frozen=True)
 class SimulatedQuantization:
     """Rounding of looked-up rows to `num_buckets` levels between the limits; stored rows stay float32.
@@ -44,11 +49,8 @@ class SimulatedQuantization:
 
     def problems(self) -> Iterator[tuple[str, Any, str]]:
         """Yields name, value and what is wrong with it."""
-        if not (
-            are_limits(self.clipping_limits)
-            and all(limit in ANY_NUMBER for limit in self.clipping_limits)
-            and self.clipping_limits[0] < self.clipping_limits[1]
-        ):
+        limits = self.clipping_limits
+        if not (are_limits(limits) and all(limit in ANY_NUMBER for limit in limits) and _is_wide(*limits)):
             yield (
                 "simulated_quantization.clipping_limits",
                 self.clipping_limits,

@@ -22,6 +22,7 @@ from anycore.optimizers.declarations import (
 from anycore.optimizers.laws import check_rule
 
 _W_G_LR = 3
+_COMMON = "OptimizationParameters"
 MEAN_SQUARE = "mean_square"
 """A rule with an argument of this name gets the mean of g² over the row's columns, after clipping."""
 
@@ -62,7 +63,8 @@ class DeclaredOptimizer:
 
     def __post_init__(self) -> None:
         for name, value, problem in self._problems():
-            raise ConfigError(f"optimizer {self.wire_name}: {name} {problem}, got {value!r} (OptimizationParameters)")
+            message = f"OptimizationParameters.{self.wire_name}" if name in self.hyper_parameters() else _COMMON
+            raise ConfigError(f"optimizer {self.wire_name}: {name} {problem}, got {value!r} ({message}.{name})")
 
     @property
     def updates_every_row(self) -> bool:

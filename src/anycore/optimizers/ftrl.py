@@ -8,7 +8,7 @@ from typing import Any
 
 from anycore.optimizers.declarations import Interval, Slot, compiled
 from anycore.optimizers.optimizer import Optimizer
-from anycore.optimizers.vocabulary import TWO, maximum, minimum, power, where
+from anycore.optimizers.vocabulary import TWO, ZERO, maximum, minimum, power, where
 
 
 def ftrl(
@@ -26,7 +26,8 @@ def ftrl(
     """Returns ((clip(z', ±t) - z')/d, a', z') with a' = a + g², p = a^-lr_power, p' = a'^-lr_power.
 
     z' = z + g - (p' - p)·w/lr, t = l1, d = (p' + beta)/lr + 2·l2; or with `multiply_linear_by_lr`
-    z' = z + lr·g - (p' - p)·w, t = lr·l1, d = p' + beta + 2·lr·l2, which is finite for a rate of zero.
+    z' = z + lr·g - (p' - p)·w, t = lr·l1, d = p' + beta + 2·lr·l2, which is finite for a rate of zero. Where d is zero,
+    nothing has been accumulated yet, every weight is as good, and w stays.
 
     Source: `FtrlParameters`, optimization_parameters.proto; TensorFlow's `SparseApplyFtrl`.
     """
@@ -36,7 +37,8 @@ def ftrl(
     linears = where(multiply_linear_by_lr, linears + lr * g - growth * w, linears + g - growth / lr * w)
     limit = where(multiply_linear_by_lr, lr * l1, l1)
     denominator = where(multiply_linear_by_lr, root + beta + TWO * lr * l2, (root + beta) / lr + TWO * l2)
-    return (minimum(maximum(linears, -limit), limit) - linears) / denominator, new_accumulators, linears
+    optimum = (minimum(maximum(linears, -limit), limit) - linears) / denominator
+    return where(denominator == ZERO, w, optimum), new_accumulators, linears
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,7 +91,7 @@ def _status(message: Any, field_name: str, highest: int) -> int:
     status = int(getattr(message, field_name))
     if not _UNSPECIFIED <= status <= highest:
         raise ConfigError(
-            f"{field_name} must be one of its enum's values, got {status} (OptimizationParameters.{field_name})"
+            f"{field_name} must be one of its enum's values, got {status} ({message.DESCRIPTOR.name}.{field_name})"
         )
     return status
 
