@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
 import floor
@@ -22,7 +22,7 @@ from anycore.entries import entries_of
 from anycore.gradients import read_gradients
 from anycore.kernels.parallel import available_threads, workers
 from anycore.kernels.tasks import cut_rows
-from anycore.optimizers import OPTIMIZERS
+from anycore.optimizers import FTRL, OPTIMIZERS, Adagrad, AdagradMomentum, Optimizer, RowWiseAdagrad
 from anycore.plan import Plan
 from anycore.sorted_ids import sort_ids
 from anycore.tables import Tables
@@ -71,7 +71,7 @@ def time_stages(workload: Workload, num_threads: int, repetitions: int) -> Stopw
         batch = watch.time("ingest", read_batch, plan, tables.descriptors, entries, inputs, pool)
         ids = watch.time("sort", sort_ids, plan, tables.descriptors, [batch], pool)
         watch.time("forward", tables.look_up, batch)
-        watch.time("update", tables.update, ids, gradients, ())
+        watch.time("update", tables.update, ids, gradients, [0.01] * plan.num_tags)
     return watch
 
 
@@ -116,18 +116,34 @@ def report_stages(num_threads: int, repetitions: int, ids_per_sample: int) -> No
 
 
 def report_optimizers(num_threads: int, repetitions: int) -> None:
-    """Prints the update of every optimizer beside its own floor and beside Adagrad."""
+    """Prints the update of every optimizer beside its own floor and beside Adagrad's of the same dimension."""
     print(f"\n{Workload()}, every optimizer, {num_threads} threads, median of {repetitions}\n")
-    print("| optimizer | update, ms | floor, ms | ratio | to Adagrad |\n|---|---|---|---|---|")
-    adagrad = None
-    for name, optimizer in OPTIMIZERS.items():
-        workload = replace(Workload(), optimizer=optimizer())
+    print("| optimizer | dimension | update, ms | floor, ms | ratio | to Adagrad |\n|---|---|---|---|---|---|")
+    adagrad: dict[int, float] = {}
+    for name, optimizer in _optimizers().items():
+        workload = replace(Workload(), dimension=optimizer.only_dimension or Workload.dimension, optimizer=optimizer)
         median = time_stages(workload, num_threads, repetitions).median
-        adagrad = adagrad or median("update")
+        if workload.dimension not in adagrad:
+            beside = replace(workload, optimizer=Adagrad())
+            adagrad[workload.dimension] = time_stages(beside, num_threads, repetitions).median("update")
         print(
-            f"| {name} | {median('update'):.1f} | {median('update floor'):.1f} "
-            f"| {median('update') / median('update floor'):.2f} | {median('update') / adagrad:.2f} |"
+            f"| {name} | {workload.dimension} | {median('update'):.1f} | {median('update floor'):.1f} "
+            f"| {median('update') / median('update floor'):.2f} "
+            f"| {median('update') / adagrad[workload.dimension]:.2f} |"
         )
+
+
+def _optimizers() -> dict[str, Optimizer]:
+    made = {
+        name: optimizer()
+        for name, optimizer in OPTIMIZERS.items()
+        if optimizer.rule is not None and not any(f.default is MISSING for f in fields(optimizer))
+    }
+    return made | {
+        "row_wise_adagrad": RowWiseAdagrad(),
+        "ftrl, power -0.3": FTRL(lr_power=-0.3),
+        "adagrad_momentum, exponent 3": AdagradMomentum(exponent=3.0),
+    }
 
 
 def main() -> None:

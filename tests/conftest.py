@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 from hypothesis import settings
 
@@ -14,3 +15,6 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 # profile for it is the parent of this one: the same examples in every run.
 settings.register_profile("anycore", deadline=None)
 settings.load_profile("anycore")
+
+# There is no Triton for some systems.
+collect_ignore = [] if find_spec("triton") else ["test_triton.py"]

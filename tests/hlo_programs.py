@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,11 @@ class Program:
     """
 
     function: Callable[..., Any]
-    num_slots: int
     rate_shape: tuple[int, ...] | None
+
+    @property
+    def num_slots(self) -> int:
+        return len(signature(self.function).parameters) - len(["xp", "g", "w", "lr"])
 
     @property
     def name(self) -> str:
@@ -87,11 +91,8 @@ class Program:
         return {k: m.as_serialized_hlo_module_proto() for k, m in zip(KINDS, modules, strict=True)}
 
 
-PROGRAMS = [
-    Program(function, num_slots, rate_shape)
-    for function, num_slots, shape in ((sgd, 0, ()), (adagrad, 1, ()), (adam, 2, ()), (lion, 1, (1, 1)), (mixture, 2, ()))
-    for rate_shape in (None, shape)
-]
+_RATE_SHAPES: dict[Callable[..., Any], tuple[int, ...]] = {sgd: (), adagrad: (), adam: (), lion: (1, 1), mixture: ()}
+PROGRAMS = [Program(function, shape) for function in _RATE_SHAPES for shape in (None, _RATE_SHAPES[function])]
 
 
 if __name__ == "__main__":

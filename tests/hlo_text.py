@@ -8,7 +8,7 @@ from typing import Any
 from anycore.proto import HloModuleProto
 
 _TYPES = HloModuleProto.DESCRIPTOR.file.enum_types_by_name["PrimitiveType"].values_by_name
-_COMPUTATION = re.compile(r"^(?:ENTRY )?(\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_COMPUTATION = re.compile(r"^ *(?:ENTRY )?(\w+) \{\n(.*?)^ *\}", re.MULTILINE | re.DOTALL)
 _INSTRUCTION = re.compile(r"^ *(ROOT )?(\w+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$", re.MULTILINE)
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _ATTRIBUTE = re.compile(r"(\w+)=(\w+)")
@@ -30,13 +30,20 @@ def module(text: str) -> bytes:
     for name, body in _COMPUTATION.findall(text):
         computation = message.computations.add(name=name, id=len(computations) + 1)
         ids: dict[str, int] = {}
+        roots = []
         for root, *parts in _INSTRUCTION.findall(body):
             _add(computation.instructions.add(id=100 * computation.id + len(ids)), parts, ids, computations)
             ids[parts[0]] = computation.instructions[-1].id
-            if root or not computation.root_id or computation.root_id == computation.instructions[-2].id:
-                computation.root_id = ids[parts[0]]
+            roots += [parts[0]] * bool(root)
+        computation.root_id = ids[next(iter(roots), parts[0])]
         computations[name] = message.entry_computation_id = computation.id
     return message.SerializeToString()
+
+
+def program(body: str, before: str = "") -> bytes:
+    """Returns a program of gradient g and weight w whose other instructions are `body`."""
+    inputs = "g = f32[1,1] parameter(0)\n w = f32[1,1] parameter(1)\n"
+    return module(f"{before}ENTRY main {{\n{inputs}{body}\n}}")
 
 
 def _add(instruction: Any, parts: list[str], ids: dict[str, int], computations: dict[str, int]) -> None:
@@ -57,7 +64,7 @@ def _add(instruction: Any, parts: list[str], ids: dict[str, int], computations: 
             instruction.comparison_direction = value
         elif key == "type":
             instruction.comparison_type = value
-        else:
+        elif key in ("calls", "to_apply"):
             instruction.called_computation_ids.append(computations[value])
 
 

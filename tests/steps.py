@@ -14,7 +14,7 @@ from anycore.kernels.bind import compiled_step
 from anycore.optimizers import Optimizer
 from anycore.optimizers.backends import NUMPY
 from anycore.optimizers.compose import compose, settings_of
-from anycore.optimizers.optimizer import MEAN_SQUARE
+from anycore.optimizers.declared import MEAN_SQUARE
 
 Row = np.ndarray
 Step = Callable[..., list[Row]]

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from side_by_side import EXTREMES, assert_close, train
+from side_by_side import EXTREMES, Variables, assert_close, train
 
 from anycore import ConfigError, EmbeddingConfig, EmbeddingEngine, FeatureConfig, TableConfig
 from anycore.optimizers import Adagrad, DynamicInput, FrequencyAwareAdagrad
 from anycore.optimizers.wire import optimizer_from_proto, optimizer_to_proto
-
 
 PARAMETERS = {
     "l1_regularization_strength": 0.1,
@@ -29,7 +28,9 @@ PARAMETERS = {
 def test_the_reference_with_counted_steps_and_l1(max_lr_multiplier: float) -> None:
     """The sign that l1 multiplies jumps at zero, where some parameters start and none comes near later."""
     rng = np.random.default_rng(0)
-    variables = {name: rng.uniform(0.5, 1, (20, 5)).astype(np.float32) for name in ("parameters", "accumulators")}
+    variables: Variables = {
+        name: rng.uniform(0.5, 1, (20, 5)).astype(np.float32) for name in ("parameters", "accumulators")
+    }
     variables["parameters"][::4] = 0
     variables["counters"] = np.zeros((20, 5))
     parameters = {**PARAMETERS, "max_lr_multiplier": max_lr_multiplier}
@@ -43,7 +44,9 @@ def test_the_reference_with_counted_steps_and_l1(max_lr_multiplier: float) -> No
 @pytest.mark.parametrize("kind", EXTREMES)
 def test_extreme_gradients(kind: str) -> None:
     rng = np.random.default_rng(0)
-    variables = {name: rng.uniform(0.5, 1, (9, 5)).astype(np.float32) for name in ("parameters", "accumulators")}
+    variables: Variables = {
+        name: rng.uniform(0.5, 1, (9, 5)).astype(np.float32) for name in ("parameters", "accumulators")
+    }
     variables["counters"] = np.zeros((9, 5))
     gradients = rng.integers(1, 9, (2, 8, 5)) / 8 * EXTREMES[kind]
     assert_close(*train({"frequency_aware_adagrad": PARAMETERS}, variables, gradients, [[0.25, 1], [0.0, 2]]))

@@ -24,7 +24,11 @@ FRAMEWORKS = {"jax", "keras", "tensorflow", "torch"}
 TOP_FLOOR = 8
 
 # Tests of no single source file.
-WITHOUT_SOURCE = {"layout": "the laws on this page", "docs": "the pages' own examples"}
+WITHOUT_SOURCE = {
+    "layout": "the laws on this page",
+    "docs": "the pages' own examples",
+    "tensorflow_kernels": "the arithmetic of TensorFlow, for many optimizers at once",
+}
 
 # Rows of the table of floors: | floor | `file` or `folder/` | …
 FLOORS = {

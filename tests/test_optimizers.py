@@ -28,13 +28,15 @@ from anycore.optimizers import (
     AdagradMomentum,
     Adam,
     DynamicInput,
+    Lion,
     Optimizer,
+    RowWiseAdagrad,
     SimulatedQuantization,
     StochasticGradientDescent,
     vocabulary,
 )
 from anycore.optimizers.compose import compose, settings_of
-from anycore.optimizers.optimizer import MEAN_SQUARE, added_fields
+from anycore.optimizers.declared import MEAN_SQUARE, added_fields
 from anycore.proto import OptimizationParameters
 
 ALGORITHMS = OptimizationParameters.DESCRIPTOR.oneofs_by_name["parameters"].fields
@@ -48,7 +50,9 @@ TOLERANCE = 2e-6
 RULES = {name: optimizer for name, optimizer in OPTIMIZERS.items() if optimizer.rule}
 
 each_rule = pytest.mark.parametrize("optimizer", RULES.values(), ids=RULES)
-each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+# A user's program is an optimizer only with its program: test_user_defined_program.
+MADE_WITHOUT_ARGUMENTS = {name: o for name, o in OPTIMIZERS.items() if name != "user_defined_program"}
+each_optimizer = pytest.mark.parametrize("optimizer", MADE_WITHOUT_ARGUMENTS.values(), ids=MADE_WITHOUT_ARGUMENTS)
 
 
 # Laws of a rule
@@ -147,6 +151,7 @@ def test_registry_has_every_optimizer_of_the_package_and_each_a_file() -> None:
             if isinstance(value, type) and issubclass(value, Optimizer) and value.__module__ == module.name:
                 found[module.name.rpartition(".")[2]] = value
     assert found.pop("optimizer") is Optimizer
+    assert found.pop("row_wise_adagrad") is RowWiseAdagrad  # beyond the wire
     assert found == OPTIMIZERS
     assert {optimizer.__name__ for optimizer in found.values()} <= set(anycore.optimizers.__all__)
     assert all(optimizer.rule.__name__ == name for name, optimizer in found.items() if optimizer.rule)
@@ -164,7 +169,8 @@ def test_wire_name_and_hyper_parameters_are_the_protos(optimizer: type[Optimizer
 def test_slots_and_op_name_are_those_of_the_ops(optimizer: type[Optimizer]) -> None:
     slots = tuple(slot.name for slot in optimizer.slots)
     assert optimizer().state_variables == ("parameters", *slots)
-    assert slots == reference_optimizers.OPTIMIZERS[optimizer.wire_name].slots
+    if optimizer.rule is not None:
+        assert slots == reference_optimizers.OPTIMIZERS[optimizer.wire_name].slots
     if optimizer.op_name:
         op = getattr(tf.raw_ops, f"LoadTPUEmbedding{optimizer.op_name}Parameters")
         assert tuple(inspect.signature(op).parameters)[: 1 + len(slots)] == ("parameters", *slots)
@@ -204,9 +210,10 @@ def test_exponents_are_constants() -> None:
     assert FTRL(lr_power=-0.25).constants() == {"lr_power": -0.25, "multiply_linear_by_lr": False}
 
 
-def test_only_non_lazy_adam_updates_every_row() -> None:
-    assert [name for name, optimizer in OPTIMIZERS.items() if optimizer().updates_every_row] == []
+def test_only_the_non_lazy_forms_update_every_row() -> None:
+    assert [name for name, optimizer in MADE_WITHOUT_ARGUMENTS.items() if optimizer().updates_every_row] == []
     assert Adam(use_non_lazy_adam=True).updates_every_row
+    assert Lion(use_non_lazy_lion=True).updates_every_row
 
 
 NAN, INF = float("nan"), float("inf")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from anycore.kernels.bind import NUMBA
 from anycore.optimizers import vocabulary
 from anycore.optimizers.backends import NUMPY
 from anycore.optimizers.compose import rebind
+from anycore.optimizers.source import define
 
 CONSTANTS = {"ZERO": 0, "ONE": 1, "TWO": 2}
 FUNCTIONS: dict[str, Any] = {
@@ -20,6 +22,15 @@ FUNCTIONS: dict[str, Any] = {
     "minimum": np.minimum,
     "maximum": np.maximum,
     "where": np.where,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "fmod": np.fmod,
+    "rint": np.rint,
+}
+# Words that each library computes in its own way, to a few units in the last place.
+ROUNDED: dict[str, Any] = {
+    **{name: getattr(np, name) for name in ["arctan2", "cbrt", "cos", "exp", "expm1", "log", "log1p", "sin", "tanh"]},
+    "erf": np.vectorize(math.erf),
 }
 BACKENDS = {"numpy": NUMPY, "numba": NUMBA}
 
@@ -34,6 +45,18 @@ def elementwise(word: Any, *arguments: Any) -> np.ndarray:
     """Returns float32 results of a compiled word, called for one element at a time."""
     results = [word(*scalars) for scalars in zip(*arguments, strict=True)]
     return np.array(results, np.float32)
+
+
+def operands_of(function: Any) -> list[np.ndarray]:
+    """Returns all combinations of special numbers, an array for each argument."""
+    return [axis.ravel() for axis in np.meshgrid(*[SPECIAL] * getattr(function, "nin", 2))]
+
+
+def in_numba(name: str, operands: list[Any]) -> np.ndarray:
+    """Returns float32 results of a word in a compiled rule, called for one element at a time."""
+    arguments = "abc"[: len(operands)]
+    rule = define("rule", [*arguments], [f"return word({', '.join(arguments)})"], {"word": NUMBA[name]})
+    return elementwise(njit(error_model="numpy")(rule), *operands)
 
 
 def raised_by(exponent: float) -> Any:
@@ -52,7 +75,7 @@ def powers(backend: str, base: np.ndarray, exponent: float) -> Any:
 
 
 def test_every_word_is_tested() -> None:
-    assert sorted([*CONSTANTS, *FUNCTIONS, "power"]) == sorted(vocabulary.__all__)
+    assert sorted([*CONSTANTS, *FUNCTIONS, *ROUNDED, "power"]) == sorted(vocabulary.__all__)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -70,8 +93,7 @@ def test_constants_are_float32(backend: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_words_mean_the_same_in_both_backends(name: str) -> None:
-    count = getattr(FUNCTIONS[name], "nin", 2)
-    operands: list[Any] = [axis.ravel() for axis in np.meshgrid(*[SPECIAL] * count)]
+    operands: list[Any] = operands_of(FUNCTIONS[name])
     if name == "where":
         operands = [operands[0] < operands[1], *operands]
     if name in ("minimum", "maximum"):  # which of 0.0 and -0.0 is the greater is open
@@ -79,7 +101,20 @@ def test_words_mean_the_same_in_both_backends(name: str) -> None:
     with np.errstate(all="ignore"):
         expected = FUNCTIONS[name](*operands)
         assert_same_bits([NUMPY[name](*operands)], [expected])
-        assert_same_bits([elementwise(NUMBA[name], *operands)], [expected])
+        assert_same_bits([in_numba(name, operands)], [expected])
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_words_are_close_to_float64(name: str) -> None:
+    function = ROUNDED[name]
+    random = np.random.default_rng(0).normal(0, 5, (2, 500)).astype(np.float32)
+    special = operands_of(function) if name == "arctan2" else [SPECIAL]
+    operands = [np.concatenate(pair) for pair in zip(special, random, strict=False)]
+    with np.errstate(all="ignore"):
+        expected = function(*(operand.astype(float) for operand in operands)).astype(np.float32)
+        for found in (NUMPY[name](*operands), in_numba(name, operands)):
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, expected, rtol=5e-7, atol=1e-44)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -116,7 +116,7 @@ def test_every_field_there_and_back(optimizer: Optimizer, fields: dict[str, Any]
     assert optimizer_from_proto(written) == optimizer
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", [o for name, o in OPTIMIZERS.items() if name != "user_defined_program"])
 def test_defaults_there_and_back(optimizer: type[Optimizer]) -> None:
     once = optimizer_from_proto(optimizer_to_proto(optimizer()))
     assert type(once) is optimizer
@@ -187,7 +187,10 @@ def test_refuses(fields: dict[str, Any], text: str) -> None:
 ALGORITHMS = OptimizationParameters.DESCRIPTOR.oneofs_by_name["parameters"].fields
 
 
-@pytest.mark.parametrize("name", sorted({field.name for field in ALGORITHMS} - OPTIMIZERS.keys()))
-def test_an_algorithm_without_a_rule_is_named(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^optimizer {name} is not supported, use one of .*{min(OPTIMIZERS)}.*"):
-        optimizer_from_proto(parameters(**{name: {}}))
+def test_an_algorithm_that_is_not_there_is_named() -> None:
+    message = OptimizationParameters(adagrad={}, learning_rate={"constant": 0.5})
+    others = {name: optimizer for name, optimizer in OPTIMIZERS.items() if name != "adagrad"}
+    with pytest.raises(
+        ConfigError, match=r"optimizer adagrad is not supported, use one of .*\(OptimizationParameters\.parameters"
+    ):
+        optimizer_from_proto(message, others)

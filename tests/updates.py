@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 import reference_optimizers
 from golden import Golden
+from hlo_programs import KINDS, PROGRAMS
+from steps import numba_step
 
-from anycore.arrays import address
-from anycore.kernels.bind import compiled_step
-from anycore.optimizers import OPTIMIZERS, DynamicInput, Optimizer
+from anycore.optimizers import OPTIMIZERS, DynamicInput, Optimizer, UserDefinedProgram
 from anycore.optimizers.compose import settings_of
 from anycore.optimizers.row_wise_adagrad import RowWiseAdagrad
 
@@ -52,17 +51,20 @@ class Steps:
 
 def forms() -> Iterator[Optimizer]:
     """Yields every optimizer that has a rule: as it is, with all that is off switched on, with other exponents."""
-    for optimizer in (*OPTIMIZERS.values(), RowWiseAdagrad):
+    optimizers: list[type[Optimizer]] = [*OPTIMIZERS.values(), RowWiseAdagrad]
+    for optimizer in optimizers:
         if optimizer.rule is None:
             continue
         default = optimizer()
         yield default
-        switched = {
+        switched: dict[str, Any] = {
             name: True if value is False else 0.1
             for name, value in default.hyper_parameters().items()
             if value is False or value == 0.0
         }
-        exponents = {f.name: f.default * 1.5 for f in fields(default) if f.metadata.get("compiled")}
+        exponents: dict[str, Any] = {
+            f.name: 1.5 * getattr(default, f.name) for f in fields(default) if f.metadata.get("compiled")
+        }
         if switched:
             yield optimizer(**switched)
         if exponents:
@@ -70,6 +72,15 @@ def forms() -> Iterator[Optimizer]:
 
 
 FORMS = list(forms())
+
+
+PROGRAM_FORMS = {
+    f"{program.name} {kind}": UserDefinedProgram(program=program.stored(kind))
+    for program in PROGRAMS
+    if program.rate_shape is not None
+    for kind in KINDS
+}
+"""Optimizers that the configuration carries."""
 
 
 def row_wise_adagrad(h: Any, w: np.ndarray, g: np.ndarray, lr: float, accumulators: np.ndarray) -> Any:
@@ -80,12 +91,6 @@ def row_wise_adagrad(h: Any, w: np.ndarray, g: np.ndarray, lr: float, accumulato
 RULES = {"row_wise_adagrad": row_wise_adagrad} | {
     name: optimizer.rule for name, optimizer in reference_optimizers.OPTIMIZERS.items()
 }
-
-
-def form_name(optimizer: Optimizer) -> str:
-    """Returns the optimizer's name and the hyper-parameters that are not at their defaults."""
-    changed = {f.name: getattr(optimizer, f.name) for f in fields(optimizer) if getattr(optimizer, f.name) != f.default}
-    return "-".join([optimizer.wire_name, *(f"{name}={value}" for name, value in changed.items())])
 
 
 def random_steps(optimizer: Optimizer, num_steps: int = 10, rows: int = 5, dimension: int = 19) -> Steps:
@@ -109,15 +114,24 @@ def golden_steps(case: Golden) -> Steps:
     return Steps(optimizer, variables, [case.gradient.astype(np.float32)], [case.learning_rate])
 
 
-EXTREMES = {"zero": 0.0, "denormal": 1e-41, "tiny": 1e-25, "huge": 1e30, "largest": 3e38}
-"""Size of gradients."""
+EXTREMES = {
+    "zero": (0.0, 0.05),
+    "denormal": (1e-41, 0.05),
+    "tiny": (1e-25, 0.05),
+    "huge": (1e30, 0.05),
+    "largest": (3e38, 0.05),
+    "no rate": (1.0, 0.0),
+}
+"""Sizes of gradients, and rates."""
 
 
-def extreme_steps(optimizer: Optimizer, size: float, rate: float) -> Steps:
-    """Returns two steps with gradients of that size."""
+def extreme_steps(optimizer: Optimizer, kind: str) -> Steps:
+    """Returns two steps with gradients of that kind."""
+    size, rate = EXTREMES[kind]
     steps = random_steps(optimizer, 2)
-    signs = [np.sign(gradient) * np.float32(size) for gradient in steps.gradients]
-    return replace(steps, gradients=signs, rates=[rate, rate])
+    # Twice the same: what is left of two that cancel says nothing.
+    gradients = [np.sign(steps.gradients[0]) * np.float32(size)] * 2
+    return replace(steps, gradients=gradients, rates=[rate, rate])
 
 
 def updated(steps: Steps, array: Callable[[np.ndarray], Any]) -> Variables:
@@ -129,14 +143,13 @@ def updated(steps: Steps, array: Callable[[np.ndarray], Any]) -> Variables:
 
 
 def compiled_updated(steps: Steps) -> Variables:
-    """Returns the variables after the steps of the engine's kernels, row by row."""
-    step = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(compiled_step(steps.optimizer))
-    records = np.concatenate(steps.variables, axis=1)
-    dimension = steps.gradients[0].shape[1]
-    for gradient, settings in zip(steps.gradients, steps.settings(), strict=True):
-        for record, g in zip(records, gradient, strict=True):
-            step(address(record), address(g), dimension, address(settings))
-    return np.split(records, np.cumsum([variable.shape[1] for variable in steps.variables])[:-1], axis=1)
+    """Returns the variables after the steps of the engine's compiled code, row by row."""
+    variables = steps.variables
+    for step, (gradient, rate) in enumerate(zip(steps.gradients, steps.rates, strict=True)):
+        optimizer, inputs = replace(steps.optimizer, learning_rate=rate), [step + 1.0] * TAGS
+        rows = [numba_step(optimizer, *row, dynamic_inputs=inputs) for row in zip(gradient, *variables, strict=True)]
+        variables = [np.stack(column) for column in zip(*rows, strict=True)]
+    return variables
 
 
 def in_float64(steps: Steps) -> Variables:
@@ -144,7 +157,9 @@ def in_float64(steps: Steps) -> Variables:
     variables = [variable.astype(np.float64) for variable in steps.variables]
     for step, (gradient, rate) in enumerate(zip(steps.gradients, steps.rates, strict=True)):
         values = {**steps.optimizer.hyper_parameters(), **steps.dynamic_inputs(step)}
-        rounded = {name: value if isinstance(value, bool) else float(np.float32(value)) for name, value in values.items()}
+        rounded = {
+            name: value if isinstance(value, bool) else float(np.float32(value)) for name, value in values.items()
+        }
         w, *slots = variables
         rule, h = RULES[steps.optimizer.wire_name], SimpleNamespace(**rounded)
         variables = list(rule(h, w, gradient.astype(np.float64), float(np.float32(rate)), *slots))

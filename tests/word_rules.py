@@ -1,4 +1,4 @@
-"""Rules that use every word, so that a backend which compiles rules can be asked what each word means.
+"""Rules that together use every word, for a backend that compiles rules to be asked what each word means.
 
 They stand in a module of their own, for another process must find them by name.
 """
@@ -38,13 +38,11 @@ from anycore.optimizers.vocabulary import (
 )
 
 
-def exact(
-    w: Any, g: Any, lr: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, h: Any, i: Any, j: Any, flag: Any
-) -> Any:
+def exact(w: Any, g: Any, lr: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, h: Any, i: Any, flag: Any) -> Any:
     """Words of which backends agree in every bit."""
     chosen = where(flag, where(w < g, w, g), ZERO)
     ratio = where(g > ZERO, ONE, -TWO)
-    return absolute(w), sign(w), minimum(w, g), maximum(w, g), chosen, ceil(w), floor(w), fmod(w, g), ratio, sqrt(w)
+    return absolute(w), sign(w), minimum(w, g), maximum(w, g), chosen, ceil(w), floor(w), ratio, sqrt(w)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ class Exact(Optimizer):
     flag: bool = True
 
     rule = staticmethod(exact)
-    slots = tuple(Slot(name) for name in "abcdefhij")
+    slots = tuple(Slot(name) for name in "abcdefhi")
     wire_name = "exact"
 
 
@@ -70,13 +68,19 @@ class Rounded(Optimizer):
     wire_name = "rounded"
 
 
-def on_gpus(w: Any, g: Any, lr: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+def on_gpus(w: Any, g: Any, lr: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
     """Words that Triton's interpreter does not have."""
-    return arctan2(w, g), cbrt(w), expm1(w), log1p(w), rint(w), tanh(w)
+    return arctan2(w, g), cbrt(w), expm1(w), fmod(w, g), log1p(w), rint(w), tanh(w)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnGpus(Optimizer):
     rule = staticmethod(on_gpus)
-    slots = tuple(Slot(name) for name in "abcde")
+    slots = tuple(Slot(name) for name in "abcdef")
     wire_name = "on_gpus"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nameless(Optimizer):
+    rule = staticmethod(lambda w, g, lr: (w - lr * g,))
+    wire_name = "nameless"

@@ -11,14 +11,16 @@ import numpy as np
 from numba import cfunc, njit
 
 from anycore.kernels.pointers import FLOAT_BYTES, floats
+from anycore.kernels.power import raised
 from anycore.optimizers import vocabulary
-from anycore.optimizers.backends import NUMPY
+from anycore.optimizers.backends import LANES, NUMPY
 from anycore.optimizers.compose import FIRST_HYPER_PARAMETER, clip_gradient, compose, rebind, structure_of
 from anycore.optimizers.declared import MEAN_SQUARE
 from anycore.optimizers.optimizer import Optimizer
 
 # Strict IEEE arithmetic: exact against NumPy, and on the processors measured faster than fast-math's approximations.
-_compile = njit(nogil=True, error_model="numpy")
+# Inlined whatever its size, or the loop over columns would not vectorise.
+_compile = njit(nogil=True, error_model="numpy", forceinline=True)
 
 
 @_compile
@@ -72,11 +74,10 @@ NUMBA: dict[str, Any] = NUMPY | {
 }
 
 
-NUMBA["power"] = _compile(rebind(vocabulary.power, NUMBA))
+NUMBA["power"] = _compile(rebind(vocabulary.power, {**NUMBA, "raised": raised}))
 
 
 _compiling = threading.Lock()
-_LANES = 16
 _ZERO = np.float32(0)
 
 
@@ -134,9 +135,9 @@ def _mean_square_of(structure: Optimizer) -> Any:
     columns at once.
     """
     clip = "".join(f"; {line}" for line in clip_gradient(structure))
-    lanes = [f"lane_{k}" for k in range(_LANES)]
+    lanes = [f"lane_{k}" for k in range(LANES)]
     source = ["def mean_square_of(gradient, dimension, settings):", f"    {' = '.join(lanes)} = zero"]
-    source += [f"    whole = dimension - dimension % {_LANES}", f"    for first in range(0, whole, {_LANES}):"]
+    source += [f"    whole = dimension - dimension % {LANES}", f"    for first in range(0, whole, {LANES}):"]
     source += [f"        g = gradient[first + {k}]{clip}; {lane} += g * g" for k, lane in enumerate(lanes)]
     for k, lane in enumerate(lanes[:-1]):
         source += [f"    if whole + {k} < dimension:", f"        g = gradient[whole + {k}]{clip}; {lane} += g * g"]

@@ -20,6 +20,7 @@ from triton.language.extra import libdevice
 
 from anycore.errors import ConfigError, InputError
 from anycore.optimizers import Optimizer, vocabulary
+from anycore.optimizers.backends import NUMPY
 from anycore.optimizers.compose import FIRST_HYPER_PARAMETER, clip_gradient, compose, rebind, structure_of
 from anycore.optimizers.declared import MEAN_SQUARE
 from anycore.optimizers.source import define
@@ -28,34 +29,29 @@ _TILE = 1024
 """Elements of w that one program updates."""
 
 
-@triton.jit
-def _where(condition, a, b):
-    return tl.where(condition, a, b)
-
-
-@triton.jit
-def _maximum(a, b):
-    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def _minimum(a, b):
-    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def _sign(x):
-    return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, tl.where(x == 0, 0.0, x)))
-
-
-@triton.jit
-def _sqrt(x):
-    return tl.sqrt_rn(x)
-
-
-@triton.jit
-def _fmod(a, b):
-    return a % b
+_WORDS = {
+    "absolute(x)": "tl.abs(x)",
+    "arctan2(y, x)": "libdevice.atan2(y, x)",
+    "cbrt(x)": "libdevice.cbrt(x)",
+    "ceil(x)": "tl.ceil(x)",
+    "cos(x)": "tl.cos(x)",
+    "erf(x)": "tl.erf(x)",
+    "exp(x)": "tl.exp(x)",
+    "expm1(x)": "libdevice.expm1(x)",
+    "floor(x)": "tl.floor(x)",
+    "fmod(x, y)": "libdevice.fmod(x, y)",
+    "log(x)": "tl.log(x)",
+    "log1p(x)": "libdevice.log1p(x)",
+    "maximum(x, y)": "tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum(x, y)": "tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)",
+    "rint(x)": "libdevice.rint(x)",
+    "sign(x)": "tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, tl.where(x == 0, 0.0, x)))",
+    "sin(x)": "tl.sin(x)",
+    "sqrt(x)": "tl.sqrt_rn(x)",
+    "tanh(x)": "libdevice.tanh(x)",
+    "where(condition, x, y)": "tl.where(condition, x, y)",
+}
+"""Words as Triton's expressions; those of libdevice are for GPUs alone, not for Triton's interpreter."""
 
 
 @triton.jit
@@ -67,14 +63,16 @@ def _raised(base, exponent):
     size = tl.where(exponent == 0, 1.0, tl.where(tl.abs(base) == 1, 1.0, size))
     even = tl.floor(exponent * 0.5) * 2 == exponent
     whole = tl.floor(exponent) == exponent
-    of_negative = tl.where(even, size, tl.where(whole, -size, float("nan")))
-    return tl.cast(tl.where(base < 0, of_negative, size), tl.float32)
+    root = tl.where(base == 0, size, tl.where(tl.abs(base) == float("inf"), size, float("nan")))
+    of_negative = tl.where(even, size, tl.where(whole, -size, root))
+    is_negative = tl.where(base == 0, 1 / base, base) < 0
+    return tl.cast(tl.where(is_negative, of_negative, size), tl.float32)
 
 
 class _Powers(ast.NodeTransformer):
     """Calls `raised` where the source has `**`, which Triton does not know."""
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.op, ast.Pow):
             return ast.Call(ast.Name("raised", ast.Load()), [node.left, node.right], [])
@@ -102,20 +100,14 @@ def _constant(value: np.float32 | bool) -> Any:
     return number if triton.knobs.runtime.interpret else tl.constexpr(number)
 
 
-TRITON: dict[str, Any] = {
-    **{word: getattr(vocabulary, word) for word in ("ZERO", "ONE", "TWO")},
-    **{word: getattr(tl, word) for word in ("ceil", "cos", "erf", "exp", "floor", "log", "sin")},
-    **{word: getattr(libdevice, word) for word in ("cbrt", "expm1", "log1p", "rint", "tanh")},
-    "absolute": tl.abs,
-    "arctan2": libdevice.atan2,
-    "fmod": _fmod,
-    "maximum": _maximum,
-    "minimum": _minimum,
-    "sign": _sign,
-    "sqrt": _sqrt,
-    "where": _where,
-}
-"""Those of libdevice are for GPUs alone, not for Triton's interpreter."""
+def _word(call: str, expression: str) -> Any:
+    name, arguments = call.removesuffix(")").split("(")
+    namespace = {"tl": tl, "libdevice": libdevice}
+    return triton.jit(define(name, arguments.split(", "), [f"return {expression}"], namespace))
+
+
+TRITON: dict[str, Any] = {word: value for word, value in NUMPY.items() if isinstance(value, np.float32)}
+TRITON |= {call.split("(")[0]: _word(call, expression) for call, expression in _WORDS.items()}
 TRITON["power"] = _compile(rebind(vocabulary.power, TRITON))
 
 
@@ -137,9 +129,7 @@ def triton_update(optimizer: Optimizer) -> Callable[..., None]:
         tile_rows = max(1, _TILE // columns)
         grid = (triton.cdiv(rows, tile_rows),)
         # No multiplication and addition with one rounding: the result is the other backends'.
-        kernel[grid](
-            w, g, *slots, *map(float, settings), rows, dimension, tile_rows, columns, enable_fp_fusion=False
-        )
+        kernel[grid](w, g, *slots, *map(float, settings), rows, dimension, tile_rows, columns, enable_fp_fusion=False)
 
     return update
 
@@ -154,9 +144,9 @@ def _kernel(structure: Optimizer) -> Any:
     slots = [f"slot_{k}" for k in range(len(structure.slots))]
     state = ["w", *slots]
     settings = [f"setting_{k}" for k in range(FIRST_HYPER_PARAMETER + len(structure.variables()))]
-    place = {
-        name: "row" if k and structure.slots[k - 1].per_row else "element" for k, name in enumerate(state)
-    } | {"g": "element"}
+    place = {name: "row" if k and structure.slots[k - 1].per_row else "element" for k, name in enumerate(state)} | {
+        "g": "element"
+    }
     lines = [
         "row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)",
         "column = tl.arange(0, COLUMNS)[None, :]",

@@ -51,6 +51,8 @@ __all__ = [
     "Slot",
     "StochasticGradientDescent",
     "UserDefinedProgram",
+    "compiled",
+    "custom_optimizer",
 ]
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {

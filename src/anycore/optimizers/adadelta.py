@@ -24,13 +24,15 @@ def adadelta(w: Any, g: Any, lr: Any, accumulators: Any, updates: Any, rho: Any,
 
 @dataclass(frozen=True, kw_only=True)
 class Adadelta(Optimizer):
-    """Steps as large as the latest ones were, in units of the parameter."""
+    """Steps as large as the latest ones were, in units of the parameter.
+
+    No front end creates its slots; they start at what older runtimes padded rows with.
+    """
 
     rho: float = 0.95
     epsilon: float = 1e-7
 
     rule = staticmethod(adadelta)
-    # No front end creates them; older runtimes padded with zeros.
     slots = (Slot("accumulators"), Slot("updates"))
     intervals = {"rho": Interval(0, 1), "epsilon": Interval(0)}
     wire_name = "adadelta"

@@ -33,7 +33,7 @@ LANES = 16
 class Library:
     """What the arrays of one library need."""
 
-    array: type
+    array: Any
     words: Mapping[str, Any]
     scalar: Callable[[Any, Any], Any]
     """(a number or an array of one, an array) -> the number in float32, for arithmetic with the array."""
@@ -101,7 +101,9 @@ def _in_order(slots: Any, names: Sequence[str], prefix: str) -> list[Any]:
         return [slots[name] for name in names]
     if isinstance(slots, list | tuple) and len(slots) == len(names):
         return list(slots)
-    got = sorted(slots) if isinstance(slots, Mapping) else len(slots) if isinstance(slots, list | tuple) else type(slots)
+    got = (
+        sorted(slots) if isinstance(slots, Mapping) else len(slots) if isinstance(slots, list | tuple) else type(slots)
+    )
     raise InputError(f"{prefix}: slots must be a list, tuple or dict of {names or 'nothing'}, got {got}")
 
 
@@ -120,7 +122,8 @@ def _check_arrays(optimizer: DeclaredOptimizer, library: Library, arrays: Mappin
 
 
 def _number(library: Library, value: Any, w: Any, what: str) -> Any:
-    if not (value in ANY_NUMBER if np.isscalar(value) else isinstance(value, library.array) and value.shape == ()):
+    is_array = isinstance(value, library.array) and value.shape == ()
+    if not is_array and value not in ANY_NUMBER:
         raise InputError(f"{what} must be a finite number, or an array of one in the library of w, got {value!r}")
     return library.scalar(value, w)
 
@@ -160,7 +163,9 @@ def _jax() -> Library:
     return Library(
         array=jax.Array,
         words=_words(_functions_of(jnp) | {"erf": jax.lax.erf}),
-        scalar=lambda value, like: np.float32(value) if np.isscalar(value) else jnp.asarray(value, np.float32),
+        scalar=lambda value, like: (
+            jnp.asarray(value, np.float32) if isinstance(value, jax.Array) else np.float32(value)
+        ),
         fill=lambda values, like: jnp.broadcast_to(jnp.asarray(values, np.float32), like.shape),
         mean_square=lambda g: jnp.mean(g * g, axis=1, keepdims=True),
         compile=jax.jit,
@@ -183,7 +188,7 @@ def _torch() -> Library:
 
     def scalar(value: Any, like: Any) -> Any:
         # Dividing by a Python number, torch would multiply with its rounded reciprocal.
-        return torch.full((), float(value), device=like.device) if np.isscalar(value) else value.to(like)
+        return value.to(like) if isinstance(value, torch.Tensor) else torch.full((), float(value), device=like.device)
 
     functions = _functions_of(torch) | {"cbrt": cbrt, "fmod": fmod, "rint": torch.round}
     return Library(

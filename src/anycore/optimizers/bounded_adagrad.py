@@ -36,14 +36,16 @@ def bounded_adagrad(
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedAdagrad(Optimizer):
-    """Adagrad whose accumulator stops growing and whose updates stay small."""
+    """Adagrad whose accumulator stops growing and whose updates stay small.
+
+    No front end creates its slot; it starts at what older runtimes padded rows with.
+    """
 
     update_accumulator_first: bool = True
     max_var_update: float = 0.0
     max_accumulator: float = 0.0
 
     rule = staticmethod(bounded_adagrad)
-    # No front end creates it; older runtimes padded with this value.
     slots = (Slot("accumulators", 0.1),)
     intervals = {"max_var_update": Interval(0), "max_accumulator": Interval(0)}
     wire_name = "bounded_adagrad"

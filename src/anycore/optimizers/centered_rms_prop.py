@@ -27,14 +27,16 @@ def centered_rms_prop(
 
 @dataclass(frozen=True, kw_only=True)
 class CenteredRMSProp(Optimizer):
-    """A rate for every element, divided by the standard deviation of its gradient."""
+    """A rate for every element, divided by the standard deviation of its gradient.
+
+    No front end creates its slots; they start at what older runtimes padded rows with.
+    """
 
     rho: float = 0.9
     momentum: float = 0.0
     epsilon: float = 1e-7
 
     rule = staticmethod(centered_rms_prop)
-    # No front end creates them; older runtimes padded with these values. Below 1, the variance may start negative.
     slots = (Slot("ms", 1.0), Slot("mom"), Slot("mg"))
     intervals = {"rho": Interval(0, 1), "epsilon": Interval(0)}
     wire_name = "centered_rms_prop"

@@ -44,7 +44,11 @@ def frequency_aware_adagrad(
 
 @dataclass(frozen=True, kw_only=True)
 class FrequencyAwareAdagrad(Optimizer):
-    """Adagrad scaled by rarity; `step_counter` delivers the number of the step with every step's gradients."""
+    """Adagrad scaled by rarity; `step_counter` delivers the number of the step with every step's gradients.
+
+    No front end creates its slots; accumulators start at `initial_accumulator_value`, their least value, and counters
+    at 0.
+    """
 
     l1_regularization_strength: float = 0.0
     l2_regularization_strength: float = 0.0

@@ -23,7 +23,7 @@ def frequency_estimator(
     delta = lr - last_hit_step
     capped = minimum(delta, max_delta)
     outlier = delta >= outlier_threshold * w
-    # Both branches are lr: it becomes as wide as w.
+    # The step is one number; `where` makes it one of each element, as a slot is.
     return where(outlier, capped, (ONE - tau) * w + tau * capped), where(outlier, lr, lr)
 
 

@@ -16,7 +16,19 @@ from google.protobuf.message import DecodeError
 
 from anycore.errors import ConfigError
 from anycore.optimizers.backends import NUMPY
-from anycore.optimizers.hlo_operations import F32, IDENTITIES, INLINED, OPCODES, OPERATIONS, PRED, S32, SAME, TUPLE
+from anycore.optimizers.hlo_operations import (
+    F32,
+    IDENTITIES,
+    INLINED,
+    OPCODES,
+    OPERATIONS,
+    POWER_OF_A_NUMBER,
+    PRED,
+    S32,
+    SAME,
+    TUPLE,
+)
+from anycore.optimizers.source import define
 from anycore.proto import HloModuleProto
 
 Number = np.float32 | bool
@@ -69,11 +81,13 @@ def translate(program: bytes) -> Program:
     if num_slots > _MOST_SLOTS:
         raise _refusal(f"program must have at most {_MOST_SLOTS} slots, got {num_slots}")
     slots = [f"slot_{k}" for k in range(num_slots)]
-    inputs = [*(_Value(F32, name, per_column=True) for name in ("g", "w", *slots)), _Value(F32, "lr")]
+    inputs = [_Value(F32, name) for name in ("g", "w", *slots, "lr")]
     source = _Source(computations)
-    outputs = source.run(entry, inputs[:num_inputs])
-    rule = source.function(["w", "g", "lr", *slots], outputs if isinstance(outputs, tuple) else (outputs,))
-    return Program(rule, num_slots, source.constants)
+    result = source.run(entry, inputs[:num_inputs])
+    outputs = result if isinstance(result, tuple) else (result,)
+    if len(outputs) != 1 + num_slots:
+        raise _refusal(f"its result has {1 + num_slots} outputs by its shape, and {len(outputs)} in fact")
+    return Program(source.function(["w", "g", "lr", *slots], outputs), num_slots, source.constants)
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,6 @@ class _Value:
     element_type: str
     name: str = ""
     number: Number | None = None
-    per_column: bool = False
 
 
 _Result = _Value | tuple[Any, ...]
@@ -106,13 +119,9 @@ class _Source:
         for k, result in enumerate(results):
             if not isinstance(result, _Value) or result.element_type != F32:
                 raise _refusal(f"output {k} of the program must be f32")
-            text = self._text(result)
-            # What is the same for all columns still has to fill them.
-            texts.append(text if result.per_column else f"where(w == w, {text}, {text})")
-        header = f"def user_defined_program({', '.join([*arguments, *self.constants])}):"
-        namespace = dict(NUMPY)
-        exec("\n    ".join([header, *self._lines, f"return {', '.join(texts)},"]), namespace)
-        return namespace["user_defined_program"]
+            texts.append(self._text(result))
+        lines = [*self._lines, f"return {', '.join(texts)},"]
+        return define("user_defined_program", [*arguments, *self.constants], lines, dict(NUMPY))
 
     def run(self, computation: Any, arguments: Sequence[_Result]) -> _Result:
         """Writes the instructions of a computation and returns its result."""
@@ -147,7 +156,7 @@ class _Source:
         element_type = _element_type(instruction.shape, where)
         if opcode == "constant":
             return _Value(element_type, number=_number(instruction.literal, element_type, where))
-        return self._compute(_operation(instruction, operands, where), operands, element_type, where)
+        return self._compute(_operation(instruction, where), operands, element_type, where)
 
     def _compute(self, operation: str, operands: list[Any], element_type: str, where: str) -> _Value:
         operand_types = [operand.element_type if isinstance(operand, _Value) else TUPLE for operand in operands]
@@ -157,13 +166,15 @@ class _Source:
             raise _refusal(f"{where}: {operation} of ({types}) to {element_type.lower()} is not supported")
         if expression == SAME:
             return replace(operands[0], element_type=element_type)
-        if (operation, element_type) == ("convert", S32) and operand_types == [F32]:
+        if operation == "power" and operands[1].number is not None:
+            expression = POWER_OF_A_NUMBER
+        if operation == "convert" and (operand_types, element_type) == ([F32], S32):
             operands = [*operands, *_S32_LIMITS]
         if all(operand.number is not None for operand in operands):
             return _Value(element_type, number=_evaluated(expression, operands, element_type))
         name = f"v_{len(self._lines)}"
         self._lines.append(f"{name} = {expression.format(*map(self._text, operands))}")
-        return _Value(element_type, name, per_column=any(operand.per_column for operand in operands))
+        return _Value(element_type, name)
 
     def _text(self, value: _Value) -> str:
         if value.number is None:
@@ -174,14 +185,12 @@ class _Source:
         return name
 
 
-def _operation(instruction: Any, operands: Sequence[Any], where: str) -> str:
+def _operation(instruction: Any, where: str) -> str:
     """Returns the name that an instruction has in OPERATIONS."""
     if instruction.opcode == "compare":
         if instruction.comparison_type == "TOTALORDER":
             raise _refusal(f"{where}: a compare in total order is not supported, compare as FLOAT")
         return f"compare {instruction.comparison_direction}"
-    if instruction.opcode == "power" and isinstance(operands[-1], _Value) and operands[-1].number is not None:
-        return "power of a number"
     return str(instruction.opcode)
 
 
@@ -222,8 +231,8 @@ def _element_type(shape: Any, where: str) -> str:
     dimensions = tuple(shape.dimensions)
     if name not in _LITERALS or dimensions not in _SHAPES or any(shape.is_dynamic_dimension):
         raise _refusal(
-            f"{where}: shape {name.lower()}{list(dimensions)} is not supported, use f32 (inside also pred and s32) of one "
-            "element: [1, 1], [1] or []"
+            f"{where}: shape {name.lower()}{list(dimensions)} is not supported, use f32 (inside also pred and s32) of "
+            "one element: [1, 1], [1] or []"
         )
     return name
 

@@ -17,6 +17,8 @@ INLINED = {"call", "fusion", "map"}
 """Opcodes that run another computation once, on their operands."""
 
 SAME = "{0}"
+POWER_OF_A_NUMBER = "power({0}, {1})"
+"""`power` where the exponent is known to the compiler."""
 
 _UNARY = {
     "abs": "absolute({0})",
@@ -48,7 +50,6 @@ _BINARY = {
     "divide": "{0} / {1}",
     "multiply": "{0} * {1}",
     "power": "{0} ** {1}",
-    "power of a number": "power({0}, {1})",
     "remainder": "fmod({0}, {1})",
     "subtract": "{0} - {1}",
 }

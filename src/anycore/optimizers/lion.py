@@ -21,7 +21,10 @@ def lion(w: Any, g: Any, lr: Any, momenta: Any, beta1: Any, beta2: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Lion(Optimizer):
-    """Steps of one size, in the direction of an averaged gradient; `use_non_lazy_lion` updates every row."""
+    """Steps of one size, in the direction of an averaged gradient; `use_non_lazy_lion` updates every row.
+
+    No front end creates its slot; it starts at 0 like other momenta.
+    """
 
     beta1: float = 0.9
     beta2: float = 0.99

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from anycore.optimizers.declarations import Slot
 from anycore.optimizers.optimizer import Optimizer
@@ -11,6 +13,8 @@ from anycore.optimizers.optimizer import Optimizer
 @dataclass(frozen=True, kw_only=True)
 class MDLAdagradLight(Optimizer):
     """Loaded, looked up and retrieved, but not trained: its arithmetic is not published.
+
+    No front end creates its slots; they start at what older runtimes padded rows with.
 
     A class derived from it with a rule `(w, g, lr, accumulators, weights, benefits, …) -> (w, accumulators, weights,
     benefits)` trains; give it to `EmbeddingConfig.from_proto(config, optimizers={"mdl_adagrad_light": …})`.
@@ -32,8 +36,7 @@ class MDLAdagradLight(Optimizer):
     hard_limit_min_benefit: bool = False
     mdl_regularize: bool = False
 
-    rule = None
-    # No front end creates them; older runtimes padded with these values.
+    rule: ClassVar[Callable[..., Any] | None] = None
     slots = (Slot("accumulators", 0.1), Slot("weights"), Slot("benefits"))
     wire_name = "mdl_adagrad_light"
     op_name = "MDLAdagradLight"

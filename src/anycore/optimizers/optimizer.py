@@ -12,7 +12,7 @@ from anycore.optimizers.declared import DeclaredOptimizer
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer(DeclaredOptimizer):
-    """Parameters that surround a rule; a subclass adds the rule, its slots and its hyper-parameters."""
+    """A rule, its slots and its parameters, declared as `DeclaredOptimizer` says, and the update that they make."""
 
     def update(
         self, w: Any, g: Any, lr: Any, slots: Sequence[Any] | Mapping[str, Any] = (), **dynamic_inputs: Any

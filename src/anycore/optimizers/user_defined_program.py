@@ -17,7 +17,8 @@ class UserDefinedProgram(Optimizer):
     """What a serialized `xla.HloModuleProto` computes, compiled and fused like any rule of ours.
 
     The program takes gradient, weight, slots and, if it wants it, the learning rate, and returns weight and slots, all
-    of them f32 of shape [1, 1]. Its slots are called Slot_0, Slot_1, … and start at 0, until they are loaded.
+    of them f32 of shape [1, 1]; JAX lowers one so with `jax.jit(update, keep_unused=True)`. Its slots are called
+    Slot_0, Slot_1, … and start at 0, until they are loaded.
 
     Raises: ConfigError that names the instruction which is not element-wise, or the wrong numbers of arguments.
     Source: `UserDefinedProgramParameters`, optimization_parameters.proto, TensorFlow 2.21.

@@ -79,4 +79,9 @@ def power(base: Any, exponent: Any) -> Any:
         return ONE / sqrt(base)
     if exponent == ONE:
         return base
+    return raised(base, exponent)
+
+
+def raised(base: Any, exponent: Any) -> Any:
+    """base ** exponent; no word of a rule, but what `power` comes to, for a backend that has a better one."""
     return base**exponent
