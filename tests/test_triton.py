@@ -69,12 +69,10 @@ EXTREME_STEPS = {
 }
 EXACT_WORDS = {f"exact {flag}": word_steps(Exact(flag=flag)) for flag in (True, False)}
 ROUNDED_WORDS = {f"power {exponent:.2g}": word_steps(Rounded(exponent=exponent)) for exponent in EXPONENTS}
-
-
-by_column = [np.asfortranarray(values) for values in random_steps(Adam()).variables]
+BY_COLUMN = [np.asfortranarray(values) for values in random_steps(Adam()).variables]
 REFUSED = {
     "no source": (random_steps(Nameless()), ConfigError, "rule '<lambda>' has no source for Triton to compile"),
-    "by column": (replace(random_steps(Adam()), variables=by_column), InputError, "adam: .* must be contiguous"),
+    "by column": (replace(random_steps(Adam()), variables=BY_COLUMN), InputError, "adam: .* must be contiguous"),
 }
 
 

@@ -73,7 +73,6 @@ def forms() -> Iterator[Optimizer]:
 
 FORMS = list(forms())
 
-
 PROGRAM_FORMS = {
     f"{program.name} {kind}": UserDefinedProgram(program=program.stored(kind))
     for program in PROGRAMS

@@ -28,7 +28,6 @@ from anycore.optimizers.source import define
 _TILE = 1024
 """Elements of w that one program updates."""
 
-
 _WORDS = {
     "absolute(x)": "tl.abs(x)",
     "arctan2(y, x)": "libdevice.atan2(y, x)",
@@ -144,9 +143,8 @@ def _kernel(structure: Optimizer) -> Any:
     slots = [f"slot_{k}" for k in range(len(structure.slots))]
     state = ["w", *slots]
     settings = [f"setting_{k}" for k in range(FIRST_HYPER_PARAMETER + len(structure.variables()))]
-    place = {name: "row" if k and structure.slots[k - 1].per_row else "element" for k, name in enumerate(state)} | {
-        "g": "element"
-    }
+    per_row = {f"slot_{k}" for k, slot in enumerate(structure.slots) if slot.per_row}
+    place = {name: "row" if name in per_row else "element" for name in (*state, "g")}
     lines = [
         "row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)",
         "column = tl.arange(0, COLUMNS)[None, :]",
