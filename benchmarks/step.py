@@ -16,8 +16,8 @@ import floor
 import numpy as np
 from workload import Workload
 
-from anycore import EmbeddingEngine
-from anycore.batch import read_batch
+from anycore import EmbeddingEngine, Ragged
+from anycore.batch import IdBatch, read_batch
 from anycore.entries import entries_of
 from anycore.gradients import read_gradients
 from anycore.kernels.parallel import available_threads, workers
@@ -48,31 +48,47 @@ class Stopwatch:
         return 1e3 * float(np.median(np.sum([self.times[name] for name in names], axis=0)[2:]))
 
 
-def time_stages(workload: Workload, num_threads: int, repetitions: int) -> Stopwatch:
-    """Returns the times of every stage and floor."""
-    random = np.random.default_rng(0)
-    pool = workers(num_threads)
-    plan = Plan(workload.config())
-    tables = Tables(plan, 0, pool)
-    entries = entries_of(plan, None, (), (), ())
-    gradients = [read_gradients(plan, workload.gradients(random), copy=False)]
-    sums = np.zeros(1, np.float32)
-    watch = Stopwatch()
-    for _ in range(repetitions + 2):
+class Stages:
+    """The tables of one workload, the times of every stage of a step and of its floor."""
+
+    def __init__(self, workload: Workload, num_threads: int) -> None:
+        self._workload = workload
+        self._random = np.random.default_rng(0)
+        self._pool = workers(num_threads)
+        self._plan = Plan(workload.config())
+        self._tables = Tables(self._plan, 0, self._pool)
+        self._entries = entries_of(self._plan, None, (), (), ())
+        self._gradients = [read_gradients(self._plan, workload.gradients(self._random), copy=False)]
+        self.watch = Stopwatch()
+
+    def repeat(self) -> None:
+        """Runs every stage and floor once."""
+        watch, plan, tables, pool = self.watch, self._plan, self._tables, self._pool
         # The floors get ids of their own, or their rows would be in the cache already.
-        other = read_batch(plan, tables.descriptors, entries, workload.batch(random), pool)
+        other = self._read(self._workload.batch(self._random))
         rows = sort_ids(plan, tables.descriptors, [other], pool)
         tasks = cut_rows(tables.descriptors, tables.steps, rows.segments, rows.distinct, rows.rows, rows.starts)
+        sums = np.zeros(1, np.float32)
         watch.time(
             "forward floor", pool.run, floor.gather, other.tasks, tables.descriptors, other.ids, other.splits, sums
         )
         watch.time("update floor", pool.run, floor.read_modify_write, tasks, tables.descriptors, rows.rows)
-        inputs = workload.batch(random)
-        batch = watch.time("ingest", read_batch, plan, tables.descriptors, entries, inputs, pool)
+        batch = watch.time("ingest", self._read, self._workload.batch(self._random))
         ids = watch.time("sort", sort_ids, plan, tables.descriptors, [batch], pool)
         watch.time("forward", tables.look_up, batch)
-        watch.time("update", tables.update, ids, gradients, [0.01] * plan.num_tags)
-    return watch
+        watch.time("update", tables.update, ids, self._gradients, [0.01] * plan.num_tags)
+
+    def _read(self, inputs: list[Ragged]) -> IdBatch:
+        return read_batch(self._plan, self._tables.descriptors, self._entries, inputs, self._pool)
+
+
+def time_stages(workloads: list[Workload], num_threads: int, repetitions: int) -> list[Stopwatch]:
+    """Returns the times of the workloads, which take turns in every repetition."""
+    stages = [Stages(workload, num_threads) for workload in workloads]
+    for _ in range(repetitions + 2):
+        for each in stages:
+            each.repeat()
+    return [each.watch for each in stages]
 
 
 def time_engine(workload: Workload, num_threads: int, repetitions: int) -> Stopwatch:
@@ -92,7 +108,7 @@ def report_stages(num_threads: int, repetitions: int, ids_per_sample: int) -> No
     """Prints forward, sort and update beside their floors for each distribution of ids."""
     for zipf in (0.0, 1.1):
         workload = Workload(ids_per_sample=ids_per_sample, zipf=zipf)
-        stages = time_stages(workload, num_threads, repetitions)
+        (stages,) = time_stages([workload], num_threads, repetitions)
         median = stages.median
         print(f"\n{workload}, Adagrad, {num_threads} threads, median of {repetitions}\n")
         print("| stage | ms | floor, ms | ratio |\n|---|---|---|---|")
@@ -119,17 +135,14 @@ def report_optimizers(num_threads: int, repetitions: int) -> None:
     """Prints the update of every optimizer beside its own floor and beside Adagrad's of the same dimension."""
     print(f"\n{Workload()}, every optimizer, {num_threads} threads, median of {repetitions}\n")
     print("| optimizer | dimension | update, ms | floor, ms | ratio | to Adagrad |\n|---|---|---|---|---|---|")
-    adagrad: dict[int, float] = {}
     for name, optimizer in _optimizers().items():
         workload = replace(Workload(), dimension=optimizer.only_dimension or Workload.dimension, optimizer=optimizer)
-        median = time_stages(workload, num_threads, repetitions).median
-        if workload.dimension not in adagrad:
-            beside = replace(workload, optimizer=Adagrad())
-            adagrad[workload.dimension] = time_stages(beside, num_threads, repetitions).median("update")
+        beside = replace(workload, optimizer=Adagrad())
+        this, adagrad = (watch.median for watch in time_stages([workload, beside], num_threads, repetitions))
         print(
-            f"| {name} | {workload.dimension} | {median('update'):.1f} | {median('update floor'):.1f} "
-            f"| {median('update') / median('update floor'):.2f} "
-            f"| {median('update') / adagrad[workload.dimension]:.2f} |"
+            f"| {name} | {workload.dimension} | {this('update'):.1f} | {this('update floor'):.1f} "
+            f"| {this('update') / this('update floor'):.2f} | {this('update') / adagrad('update'):.2f} |",
+            flush=True,
         )
 
 
