@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 ARGS ?=
 
-.PHONY: setup demo test lint types check bench protos clean
+.PHONY: setup demo test lint types check bench protos docs clean
 .NOTPARALLEL:
 
 setup: $(VENV)/.test $(VENV)/.dev
@@ -29,6 +29,9 @@ bench: $(VENV)/.dev
 
 protos: $(VENV)/.test
 	@$(RUN) scripts/generate_protos.py
+
+docs: $(VENV)/.demo
+	@$(RUN) scripts/generate_optimizer_docs.py
 
 # Numba's cached kernels lie in __pycache__ too.
 clean:

@@ -13,6 +13,7 @@ from typing import Any
 from anycore.optimizers import OPTIMIZERS, DynamicInput, Optimizer, RowWiseAdagrad, UserDefinedProgram
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "optimizers.md"
+BACKENDS = "NumPy, Numba, JAX, torch, Triton"
 EXTENSIONS: tuple[type[Optimizer], ...] = (RowWiseAdagrad,)
 
 INTRODUCTION = """\
@@ -67,9 +68,10 @@ def overview(optimizers: Iterable[type[Optimizer]]) -> str:
                 status(optimizer),
                 optimizer.op_name or "none",
                 *(lazy or ["no"]),
+                "none" if status(optimizer).startswith("not published") else BACKENDS,
             ]
         )
-    return table(["class", "field of the oneof", "arithmetic", "operations", "updates every row"], rows)
+    return table(["class", "field of the oneof", "arithmetic", "operations", "updates every row", "backends"], rows)
 
 
 def section(optimizer: type[Optimizer]) -> str:

@@ -142,6 +142,7 @@ def test_registry_is_sorted_and_one_to_one() -> None:
     assert list(OPTIMIZERS) == sorted(OPTIMIZERS)
     assert len(set(OPTIMIZERS.values())) == len(OPTIMIZERS)
     assert all(optimizer.wire_name == name for name, optimizer in OPTIMIZERS.items())
+    assert set(OPTIMIZERS) == {field.name for field in ALGORITHMS}
 
 
 def test_registry_has_every_optimizer_of_the_package_and_each_a_file() -> None:
