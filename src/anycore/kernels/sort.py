@@ -125,7 +125,7 @@ def _count_bins(table, sample_offsets, cores, shift, histogram):
 @njit(nogil=True, cache=True)
 def _gather(segment, sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains):
     """Lists the ids of one segment, core after core: keys are row in the segment, then place; owners their samples."""
-    table, first_row, last_row = segment[TABLE], segment[FIRST_ROW], segment[LAST_ROW]
+    table, first_row, rows = segment[TABLE], segment[FIRST_ROW], np.uint64(segment[LAST_ROW] - segment[FIRST_ROW])
     first, last = sample_offsets[table], sample_offsets[table + 1]
     place = 0
     for core in range(len(cores)):
@@ -134,9 +134,11 @@ def _gather(segment, sample_offsets, cores, weighted, is_weighted, shift, keys, 
         core_gains = floats(cores[core, 2], splits[-1])
         for sample in range(first, last):
             for i in range(splits[sample], splits[sample + 1]):
-                if ids[i] < first_row or ids[i] >= last_row:
+                # Unsigned, a row before the first is beyond the last.
+                row = np.uint64(ids[i] - first_row)
+                if row >= rows:
                     continue
-                keys[place] = (np.uint64(ids[i] - first_row) << shift) | np.uint64(place)
+                keys[place] = (row << shift) | np.uint64(place)
                 owners[place] = sample - first + core * (last - first)
                 if is_weighted:
                     gains[place] = core_gains[i] if weighted[core, table] else _ONE
