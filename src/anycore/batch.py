@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anycore import recycled
 from anycore.arrays import address, as_array, as_floats, as_integers, check_sequence
 from anycore.entries import Entry
 from anycore.errors import InputError
@@ -109,8 +110,8 @@ def read_batch(
     workers.run(ingest.measure, rows, splits, errors, parallel=not small)
     _raise_first(sources, errors)
     size = ingest.accumulate(splits)
-    ids = np.empty(size, np.int64)
-    gains = np.empty(size if weighted.any() else 0, np.float32)
+    ids = recycled.empty(size, np.int64)
+    gains = recycled.empty(size if weighted.any() else 0, np.float32)
     workers.run(ingest.fill, rows, splits, ids, gains, weighted, errors, parallel=not small)
     _raise_first(sources, errors)
     return IdBatch(ids, gains, weighted, splits, cut_samples(tables, plan.sample_offsets, splits))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anycore import recycled
 from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.kernels.parallel import Workers
@@ -48,10 +49,10 @@ def sort_ids(plan: Plan, tables: NDArray[np.int64], batches: Sequence[IdBatch], 
     weighted = np.array([batch.weighted for batch in batches])
     any_weighted = np.asarray(weighted.any(axis=0))
     sorted_ids = SortedIds(
-        rows=np.empty(count + num_segments, np.int64),
-        starts=np.empty(count + num_segments, np.int64),
-        samples=np.empty(count, np.int32),
-        gains=np.empty(count if any_weighted.any() else 0, np.float32),
+        rows=recycled.empty(count + num_segments, np.int64),
+        starts=recycled.empty(count + num_segments, np.int64),
+        samples=recycled.empty(count, np.int32),
+        gains=recycled.empty(count if any_weighted.any() else 0, np.float32),
         weighted=any_weighted,
         segments=segments,
         distinct=np.empty(num_segments, np.int64),

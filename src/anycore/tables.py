@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from anycore import recycled
 from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.gradients import Gradient
@@ -51,7 +52,7 @@ class Tables:
         """Returns the activations of one core's batch, in the plan's order; the caller owns them."""
         offsets = self._plan.sample_offsets
         first_floats = np.concatenate([[0], np.cumsum(np.diff(offsets) * self._dimensions)])
-        block = np.empty(first_floats[-1], np.float32)
+        block = recycled.empty(first_floats[-1], np.float32)
         self._workers.run(
             lookup,
             batch.tasks,
