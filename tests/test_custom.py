@@ -93,8 +93,16 @@ def test_a_broken_law_is_told_when_the_class_is_made() -> None:
         custom_optimizer(literal)
     with pytest.raises(ConfigError, match="must return a tuple of w and 2 slots"):
         custom_optimizer(lambda w, g, lr, a, b: (w, a), slots=["a", "b"])
-    with pytest.raises(ConfigError, match="slots must have names of their own"):
+    with pytest.raises(ConfigError, match="slots must be at most 7, with names of their own"):
         custom_optimizer(my_adagrad, slots=["parameters"])
+    with pytest.raises(ConfigError, match="slot 'sums' must start at a finite number, got nan"):
+        custom_optimizer(my_adagrad, slots=[Slot("sums", float("nan"))])
+
+
+@pytest.mark.parametrize("name", ["w", "g", "settings", "update", "tags", "maximum", "learning_rate", "mean_square"])
+def test_a_name_that_means_something_else_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"a hyper-parameter cannot be called '{name}'"):
+        custom_optimizer(my_adagrad, slots=["sums"], **{name: 1.0})
 
 
 def test_its_keywords_are_checked_like_ours() -> None:
@@ -110,3 +118,13 @@ def test_it_has_no_form_on_the_wire() -> None:
     config = EmbeddingConfig([TableConfig("t", 1, 1, optimizer)], [FeatureConfig("f", "t", [1])])
     with pytest.raises(ConfigError, match="optimizer my_adagrad has no form on the wire"):
         config.to_proto()
+
+
+def repacked(w: Any, g: Any, lr: Any) -> Any:
+    (first,) = w
+    return (first - lr * g,)
+
+
+def test_a_rule_that_only_arrays_can_take_is_refused_before_it_trains() -> None:
+    with pytest.raises(ConfigError, match="rule 'repacked' fails on float32 arrays"):
+        custom_optimizer(repacked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from anycore import ConfigError
 from anycore.optimizers import OPTIMIZERS, Optimizer, Slot
 from anycore.optimizers.laws import check_rule
 from anycore.optimizers.row_wise_adagrad import RowWiseAdagrad
-from anycore.optimizers.vocabulary import ONE, sqrt, where
+from anycore.optimizers.vocabulary import ONE, ZERO, sign, sqrt, where
 
 HALF = np.float32(0.5)
 WIDE = 0.5
@@ -57,6 +58,31 @@ def default(w: Any, g: Any, lr: Any = ONE) -> Any:
     return (w - lr * g,)
 
 
+def folded(w: Any, g: Any, lr: Any) -> Any:
+    a, b = 0.9, 0.1
+    return (w - lr * (a * g + b * w),)
+
+
+def truths(w: Any, g: Any, lr: Any) -> Any:
+    x = True
+    return (w - lr * (x + x) * g,)
+
+
+def looping(w: Any, g: Any, lr: Any) -> Any:
+    for x in (g, w):
+        w = w - lr * x
+    return (w,)
+
+
+def branching(w: Any, g: Any, lr: Any) -> Any:
+    return (w - g,) if lr > ZERO else (w,)
+
+
+def in_place(w: Any, g: Any, lr: Any) -> Any:
+    w -= lr * g
+    return (w,)
+
+
 def starred(*everything: Any) -> Any:
     return (everything,)
 
@@ -81,6 +107,9 @@ def missing_slot(w: Any, g: Any, lr: Any) -> Any:
     return w, g
 
 
+of_my_own = FunctionType((lambda w, g, lr: (w - lr * sign(g),)).__code__, {"sign": lambda x: x}, "of_my_own")
+
+
 def closure() -> Callable[..., Any]:
     rate = np.float32(0.5)
     return lambda w, g, lr: (w - rate * g,)
@@ -100,6 +129,16 @@ def closure() -> Callable[..., Any]:
         (too_many, [], r"must return a tuple of w and 0 slots, got 2 results"),
         (default, [], r"must name all of its arguments, without \* and without defaults"),
         (starred, [], r"must name all of its arguments"),
+        (folded, [], r"holds the number 0\.9"),
+        (truths, [], r"holds the number True"),
+        (looping, [], r"must not branch or loop"),
+        (branching, [], r"must not branch or loop"),
+        (in_place, [], r"must not change an argument in place, as \+= does"),
+        (
+            of_my_own,
+            [],
+            r"uses 'sign', which here is not that of anycore\.optimizers\.vocabulary; import it from there",
+        ),
         (stranger, [], r"has the argument 'gamma', which is no hyper-parameter; there are beta, flag"),
         (boolean, [], r"must return w as float32, got bool"),
         (failing, [], r"fails on float32 arrays"),
@@ -117,7 +156,7 @@ def per_row(w: Any, g: Any, lr: Any, norms: Any) -> Any:
 
 
 def test_a_slot_per_row_must_not_depend_on_a_column() -> None:
-    with pytest.raises(ConfigError, match=r"must return norms of shape \[1, 1\] for one row, got \[1, 3\]"):
+    with pytest.raises(ConfigError, match=r"must return norms of shape \[2, 1\] for 2 rows, got \[2, 3\]"):
         check_rule(per_row, [Slot("norms", per_row=True)], {})
 
 

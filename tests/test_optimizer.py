@@ -28,11 +28,11 @@ INF = float("inf")
 @pytest.mark.parametrize(
     ("interval", "text", "inside", "outside"),
     [
-        (Interval(0), "[0, inf]", [0.0, 1e30], [-1e-30, INF, -INF, float("nan")]),
-        (Interval(0, open_low=True), "(0, inf]", [1e-30], [0.0, -0.0, INF]),
+        (Interval(0), "[0, inf)", [0.0, 1e30], [-1e-30, INF, -INF, float("nan")]),
+        (Interval(0, open_low=True), "(0, inf)", [1e-30], [0.0, -0.0, INF]),
         (Interval(0, 1, open_high=True), "[0, 1)", [0.0, 0.5], [1.0, -0.5]),
         (Interval(-1, 1), "[-1, 1]", [-1, 0, 1], [-2, 2]),
-        (Interval(-INF, 0), "[-inf, 0]", [0.0, -1e30], [0.5, -INF]),
+        (Interval(-INF, 0), "(-inf, 0]", [0.0, -1e30], [0.5, -INF]),
     ],
 )
 def test_intervals(interval: Interval, text: str, inside: list[float], outside: list[float]) -> None:

@@ -9,7 +9,10 @@ from anycore.kernels.power import raised
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, -2.0, -3.5, 3.4e38, 1e-38]
 
 
-@pytest.mark.parametrize("exponent", [0.3, -0.3, 1 / 3, -1 / 3, 0.7, 2.0, 3.0, -1.0, -2.0, 0.0, 5.0, -7.5, 10.0])
+@pytest.mark.parametrize(
+    "exponent",
+    [0.3, -0.3, 0.1, -0.1, 0.01, -0.05, 1e-3, 1 / 3, -1 / 3, 0.7, 2.0, 3.0, -1.0, -2.0, 0.0, 5.0, -7.5, 10.0],
+)
 def test_the_nearest_float32_and_numpys_special_cases(exponent: float) -> None:
     y = np.float32(exponent)
     compiled = njit(lambda x: raised(x, y))

@@ -170,7 +170,7 @@ def test_reads(fields: dict[str, Any], name: str, value: Any) -> None:
             {"simulated_quantization": {"enabled": True, "clipping_limits": {"upper": {"value": 1.0}}}},
             r"simulated_quantization\.clipping_limits .* got \(-inf, 1\.0\)",
         ),
-        ({"adagrad_momentum": {}}, r"^optimizer adagrad_momentum: exponent must be in \(0, inf\], got 0\.0"),
+        ({"adagrad_momentum": {}}, r"^optimizer adagrad_momentum: exponent must be in \(0, inf\), got 0\.0"),
         (
             {"adam": {"use_non_lazy_adam": True}, "gradient_accumulation_status": "DISABLED"},
             "gradient_accumulation_status must be enabled .* got 'DISABLED'",

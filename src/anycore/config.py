@@ -168,6 +168,9 @@ class EmbeddingConfig:
         Raises: ConfigError when it is empty, malformed or inconsistent.
         """
         message = parse(config)
+        for name in optimizers or ():
+            if name not in OPTIMIZERS:
+                raise ConfigError(f"optimizers: there is no {name!r} in the proto, use one of {', '.join(OPTIMIZERS)}")
         return cls(
             tables=[
                 _table_from_proto(table, index, {**OPTIMIZERS, **(optimizers or {})})

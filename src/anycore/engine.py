@@ -240,8 +240,9 @@ class EmbeddingEngine:
             if table.optimizer.rule is None:
                 raise ConfigError(
                     f"table {table.name!r}: the arithmetic of {name} is not published, so it looks up but does not "
-                    f"train; supply a rule: EmbeddingConfig.from_proto(config, optimizers={{{name!r}: YourClass}}), "
-                    f"YourClass being a {type(table.optimizer).__name__} with a rule (OptimizationParameters.{name})"
+                    f"train; supply a rule: derive YourClass with one from {type(table.optimizer).__name__}, and give "
+                    f"optimizer=YourClass() to TableConfig, or optimizers={{{name!r}: YourClass}} to "
+                    f"EmbeddingConfig.from_proto or configure_tpu_embedding (OptimizationParameters.{name})"
                 )
 
     def _check_core(self, call: str, core: int) -> None:

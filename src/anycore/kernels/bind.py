@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from numba import cfunc, njit
+from numba.core.errors import NumbaError
 
+from anycore.errors import ConfigError
 from anycore.kernels.pointers import FLOAT_BYTES, floats
 from anycore.kernels.power import raised
 from anycore.optimizers import vocabulary
@@ -89,7 +91,10 @@ def compiled_step(optimizer: Optimizer) -> int:
     """
     # Two threads must not compile the same step: the one that the cache forgets would be freed.
     with _compiling:
-        return int(_compiled_step(structure_of(optimizer)).address)
+        try:
+            return int(_compiled_step(structure_of(optimizer)).address)
+        except NumbaError as error:
+            raise ConfigError(f"optimizer {optimizer.wire_name}: its rule cannot be compiled: {error}") from error
 
 
 @cache

@@ -93,6 +93,12 @@ def raised(base, exponent):
     size = np.float32(_exp2(min(max(t, -_FAR), _FAR)))
     if y == 0.0:
         return np.float32(1.0)
+    # The logarithm of these two is no infinity here, and a small exponent would bring it back among the numbers.
+    if y > 0.0:
+        size = abs(base) if base == np.float32(0.0) or abs(base) == np.float32(np.inf) else size
+    else:
+        size = np.float32(np.inf) if base == np.float32(0.0) else size
+        size = np.float32(0.0) if abs(base) == np.float32(np.inf) else size
     negative = base < np.float32(0.0)
     if y == np.floor(y):
         if y != 2.0 * np.floor(0.5 * y):

@@ -188,7 +188,11 @@ def _torch() -> Library:
 
     def scalar(value: Any, like: Any) -> Any:
         # Dividing by a Python number, torch would multiply with its rounded reciprocal.
-        return value.to(like) if isinstance(value, torch.Tensor) else torch.full((), float(value), device=like.device)
+        return (
+            value.to(like)
+            if isinstance(value, torch.Tensor)
+            else torch.full((), float(value), dtype=like.dtype, device=like.device)
+        )
 
     functions = _functions_of(torch) | {"cbrt": cbrt, "fmod": fmod, "rint": torch.round}
     return Library(

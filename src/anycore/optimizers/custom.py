@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import Field, field, make_dataclass
+from dataclasses import Field, field, fields, make_dataclass
 from typing import Any
 
 from anycore.errors import ConfigError
-from anycore.optimizers.declarations import Slot
+from anycore.optimizers import vocabulary
+from anycore.optimizers.declarations import ANY_NUMBER, Slot
+from anycore.optimizers.declared import MEAN_SQUARE
 from anycore.optimizers.optimizer import Optimizer
+
+_MOST_SLOTS = 7
+_TAKEN = {"w", "g", "lr", "settings", "step", "rule", MEAN_SQUARE, *(f.name for f in fields(Optimizer))}
 
 
 def custom_optimizer(
@@ -25,11 +30,22 @@ def custom_optimizer(
     Raises: ConfigError when the rule breaks a law of `laws`, and says which.
     """
     declared = tuple(slot if isinstance(slot, Slot) else Slot(slot) for slot in slots)
+    name = getattr(rule, "__name__", "custom")
     names = [slot.name for slot in declared]
-    if len({"parameters", *names}) != len(names) + 1:
-        raise ConfigError(f"rule {rule!r}: slots must have names of their own, got {names}")
+    if len({"parameters", *names}) != len(names) + 1 or len(names) > _MOST_SLOTS:
+        raise ConfigError(f"rule {name!r}: slots must be at most {_MOST_SLOTS}, with names of their own, got {names}")
+    for slot in declared:
+        if slot.initial_value not in ANY_NUMBER:
+            raise ConfigError(
+                f"rule {name!r}: slot {slot.name!r} must start at a finite number, got {slot.initial_value!r}"
+            )
+    for taken in hyper_parameters:
+        if taken in _TAKEN or taken in vocabulary.__all__ or hasattr(Optimizer, taken) or taken.startswith("slot_"):
+            raise ConfigError(
+                f"rule {name!r}: a hyper-parameter cannot be called {taken!r}, which means something else"
+            )
     optimizer = make_dataclass(
-        getattr(rule, "__name__", "custom").title().replace("_", ""),
+        name.title().replace("_", ""),
         [
             (name, type(value), value if isinstance(value, Field) else field(default=value))
             for name, value in hyper_parameters.items()
@@ -39,7 +55,7 @@ def custom_optimizer(
             "__doc__": rule.__doc__,
             "rule": staticmethod(rule),
             "slots": declared,
-            "wire_name": getattr(rule, "__name__", "custom"),
+            "wire_name": name,
         },
         frozen=True,
         kw_only=True,

@@ -91,7 +91,9 @@ class Interval:
         return above and below and math.isfinite(value)
 
     def __str__(self) -> str:
-        return f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+        start = "(" if self.open_low or math.isinf(self.low) else "["
+        end = ")" if self.open_high or math.isinf(self.high) else "]"
+        return f"{start}{self.low:g}, {self.high:g}{end}"
 
 
 ANY_NUMBER = Interval(-math.inf)

@@ -91,7 +91,7 @@ class DeclaredOptimizer:
     def check_rule(self) -> None:
         """Raises ConfigError when the rule breaks a law of `laws`."""
         assert self.rule is not None, self.wire_name
-        examples = {**self.constants(), **self.variables(), MEAN_SQUARE: np.full((1, 1), 0.25, np.float32)}
+        examples = {**self.constants(), **self.variables(), MEAN_SQUARE: np.full((2, 1), 0.25, np.float32)}
         check_rule(self.rule, self.slots, examples)
 
     def hyper_parameters(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
@@ -19,7 +20,7 @@ from anycore.errors import ConfigError
 from anycore.optimizers import vocabulary
 from anycore.optimizers.declarations import Slot
 
-_COLUMNS = 3
+_ROWS, _COLUMNS = 2, 3
 
 
 def check_rule(rule: Callable[..., Any], slots: Sequence[Slot], hyper_parameters: Mapping[str, Any]) -> None:
@@ -59,32 +60,52 @@ def _check_code(rule: FunctionType, refuse: Callable[[str], ConfigError]) -> Non
     code = rule.__code__
     if code.co_freevars:
         raise refuse(f"uses {code.co_freevars[0]!r} of the function around it; make it a hyper-parameter")
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            raise refuse("must not hold another function")
-        if isinstance(constant, int | float | complex) and not isinstance(constant, bool):
-            raise refuse(
-                f"holds the number {constant!r}, which would make it compute in float64; make it a hyper-parameter, or "
-                "use ZERO, ONE or TWO of anycore.optimizers.vocabulary"
-            )
+    if any(isinstance(constant, CodeType) for constant in code.co_consts):
+        raise refuse("must not hold another function")
     for used in code.co_names:
-        if used not in vocabulary.__all__ and not isinstance(rule.__globals__.get(used), np.float32 | bool):
+        value = rule.__globals__.get(used)
+        if used in vocabulary.__all__ and value is not getattr(vocabulary, used):
+            raise refuse(
+                f"uses {used!r}, which here is not that of anycore.optimizers.vocabulary; import it from there"
+            )
+        if used not in vocabulary.__all__ and not isinstance(value, np.float32 | bool):
             raise refuse(
                 f"uses {used!r}, which is neither a float32 constant nor a word of anycore.optimizers.vocabulary: "
                 f"{', '.join(vocabulary.__all__)}"
             )
+    for instruction in dis.get_instructions(code):
+        if "JUMP" in instruction.opname or instruction.opname.startswith("FOR_"):
+            raise refuse("must not branch or loop: every element takes the same way, choose with `where`")
+        if instruction.opname.startswith("INPLACE_") or (
+            instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
+        ):
+            raise refuse("must not change an argument in place, as += does: write a = a + b")
+        if instruction.opname.startswith("LOAD_") and (numbers := _numbers(instruction.argval)):
+            raise refuse(
+                f"holds the number {numbers[0]!r}, which would make it compute in float64; make it a hyper-parameter, "
+                "or use ZERO, ONE or TWO of anycore.optimizers.vocabulary"
+            )
+
+
+def _numbers(constant: Any) -> list[Any]:
+    """Returns the numbers in a constant, also those in its tuples and sets."""
+    if isinstance(constant, tuple | frozenset):
+        return [number for item in constant for number in _numbers(item)]
+    return [constant] if isinstance(constant, int | float | complex) else []
 
 
 def _check_results(
     rule: FunctionType, slots: Sequence[Slot], values: Sequence[Any], refuse: Callable[[str], ConfigError]
 ) -> None:
-    shapes = [(1, _COLUMNS), *((1, 1) if slot.per_row else (1, _COLUMNS) for slot in slots)]
-    w, *states = (np.full(shape, 0.5, np.float32) for shape in shapes)
+    shapes = [(_ROWS, _COLUMNS), *((_ROWS, 1) if slot.per_row else (_ROWS, _COLUMNS) for slot in slots)]
+    arrays = [np.full(shape, 0.5, np.float32) for shape in (shapes[0], *shapes)]
     with np.errstate(all="ignore"):
         try:
-            results = rule(w, np.full_like(w, 0.25), np.float32(0.5), *states, *values)
+            results = rule(*arrays[:2], np.float32(0.5), *arrays[2:], *values)
         except Exception as error:
             raise refuse(f"fails on float32 arrays: {error}") from error
+    if any((array != np.float32(0.5)).any() for array in arrays):
+        raise refuse("must not change its arguments")
     if not isinstance(results, tuple) or len(results) != 1 + len(slots):
         got = f"{len(results)} results" if isinstance(results, tuple) else type(results).__name__
         raise refuse(f"must return a tuple of w and {len(slots)} slots, got {got}")
@@ -92,4 +113,4 @@ def _check_results(
         if np.asarray(result).dtype != np.float32:
             raise refuse(f"must return {what} as float32, got {np.asarray(result).dtype}")
         if np.broadcast_shapes(np.shape(result), shape) != shape:
-            raise refuse(f"must return {what} of shape {list(shape)} for one row, got {list(np.shape(result))}")
+            raise refuse(f"must return {what} of shape {list(shape)} for {_ROWS} rows, got {list(np.shape(result))}")

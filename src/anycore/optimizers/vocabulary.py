@@ -71,7 +71,7 @@ _HALF = np.float32(0.5)
 def power(base: Any, exponent: Any) -> Any:
     """base ** exponent; the exponents ½, -½ and 1 are a square root, its reciprocal and the base itself.
 
-    `exponent` is a compiled-in number (see `optimizer.compiled`), so every backend takes the same branch.
+    `exponent` is a compiled-in number (see `declarations.compiled`), so every backend takes the same branch.
     """
     if exponent == _HALF:
         return sqrt(base)

@@ -43,7 +43,11 @@ def optimizer_from_proto(message: Any, optimizers: Mapping[str, type[Optimizer]]
         simulated_quantization=_quantization(message.simulated_quantization),
         hot_id_replication=_status(message.hot_id_replication_configuration, "status", _MIGRATION_ONLY) == _ENABLED,
         low_dimensional_packing=_status(message, "low_dimensional_packing_status", _DISABLED) == _ENABLED,
-        **{name: _value(getattr(hyper_parameters, name)) for name in added_fields(optimizer)},
+        **{
+            name: _value(getattr(hyper_parameters, name))
+            for name in added_fields(optimizer)
+            if hasattr(hyper_parameters, name)
+        },
     )
 
 
