@@ -90,7 +90,7 @@ def test_the_step_counter_on_the_wire() -> None:
             {"learning_rate": DynamicInput(2), "step_counter": DynamicInput(2)},
             r"step_counter\.tag must not be the tag of the learning rate, got 2",
         ),
-        ({"max_lr_multiplier": 0.0}, r"max_lr_multiplier must be in \(0, inf\], got 0\.0"),
+        ({"max_lr_multiplier": 0.0}, r"max_lr_multiplier must be in \(0, inf\), got 0\.0"),
         ({"accumulator_decay": 1.5}, r"accumulator_decay must be in \[0, 1\], got 1\.5"),
     ],
 )

@@ -258,15 +258,15 @@ BEYOND_FLOAT32 = 1e39
         ),
         (Adam, {"beta1": 1.0}, r"beta1 must be in \[0, 1\), got 1\.0"),
         (Adam, {"beta2": -0.1}, r"beta2 must be in \[0, 1\), got -0\.1"),
-        (Adam, {"epsilon": -1e-7}, r"epsilon must be in \[0, inf\], got -1e-07"),
+        (Adam, {"epsilon": -1e-7}, r"epsilon must be in \[0, inf\), got -1e-07"),
         (Adam, {"epsilon": INF}, r"epsilon must be in .* got inf"),
-        (AdagradMomentum, {"exponent": 0.0}, r"exponent must be in \(0, inf\], got 0\.0"),
+        (AdagradMomentum, {"exponent": 0.0}, r"exponent must be in \(0, inf\), got 0\.0"),
         (AdagradMomentum, {"momentum": NAN}, "momentum must be finite, got nan"),
         (FTRL, {"l1": -1.0}, "l1 must be in .* got -1"),
         (FTRL, {"l2": -1.0}, "l2 must be in .* got -1"),
         (FTRL, {"l2": BEYOND_FLOAT32}, r"l2 must be .* got 1e\+39"),
         (FTRL, {"beta": -1.0}, "beta must be in .* got -1"),
-        (FTRL, {"lr_power": 0.5}, r"lr_power must be in \[-inf, 0\], got 0\.5"),
+        (FTRL, {"lr_power": 0.5}, r"lr_power must be in \(-inf, 0\], got 0\.5"),
     ],
 )
 def test_values_out_of_range(optimizer: type[Optimizer], values: dict[str, Any], message: str) -> None:
