@@ -26,4 +26,5 @@ def test_the_nearest_float32_and_numpys_special_cases(exponent: float) -> None:
     finite = np.isfinite(nearest)
     np.testing.assert_array_equal(found[~finite & ~np.isnan(found)], nearest[~finite & ~np.isnan(found)])
     units = np.abs(found[finite] - exact[finite]) / np.spacing(np.abs(nearest[finite])).astype(np.float64)
-    assert units.max() <= 0.51
+    # In float32 for exponents up to 1 in size, in float64 beyond.
+    assert units.max() <= (3.5 if abs(exponent) <= 1 else 0.51)
