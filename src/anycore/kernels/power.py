@@ -10,69 +10,56 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
 
-@intrinsic
-def _bits(typing_context, number):
-    """The bits of a float64 as int64."""
+def _same_bits(source, target):
+    """Code generator for the number of type `target` that has the bits of one of type `source`."""
 
     def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(64))
+        return builder.bitcast(arguments[0], context.get_value_type(target))
 
-    return types.int64(types.float64), generate
+    return target(source), generate
+
+
+def _multiply_add(dtype):
+    """Code generator for a · b + c, rounded once: the same bits on every processor, with or without the instruction."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fma(*arguments)
+
+    return dtype(dtype, dtype, dtype), generate
+
+
+@intrinsic
+def _bits(typing_context, number):
+    return _same_bits(types.float64, types.int64)
 
 
 @intrinsic
 def _number(typing_context, bits):
-    """The float64 that has these int64 bits."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
+    return _same_bits(types.int64, types.float64)
 
 
 @intrinsic
 def _fma(typing_context, a, b, c):
-    """a · b + c in float64, rounded once; the same bits on every processor, with or without the instruction."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fma(*arguments)
-
-    return types.float64(types.float64, types.float64, types.float64), generate
+    return _multiply_add(types.float64)
 
 
 @intrinsic
 def _bits32(typing_context, number):
-    """The bits of a float32 as int32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), generate
+    return _same_bits(types.float32, types.int32)
 
 
 @intrinsic
 def _number32(typing_context, bits):
-    """The float32 that has these int32 bits."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
+    return _same_bits(types.int32, types.float32)
 
 
 @intrinsic
 def _fma32(typing_context, a, b, c):
-    """a · b + c in float32, rounded once."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.fma(*arguments)
-
-    return types.float32(types.float32, types.float32, types.float32), generate
+    return _multiply_add(types.float32)
 
 
 _FRACTION_BITS = 52
