@@ -19,6 +19,7 @@ from anycore.optimizers.backends import LANES, NUMPY
 from anycore.optimizers.compose import FIRST_HYPER_PARAMETER, clip_gradient, compose, rebind, structure_of
 from anycore.optimizers.declared import MEAN_SQUARE
 from anycore.optimizers.optimizer import Optimizer
+from anycore.optimizers.source import define
 
 # Strict IEEE arithmetic: exact against NumPy, and on the processors measured faster than fast-math's approximations.
 # Inlined whatever its size, or the loop over columns would not vectorise.
@@ -128,9 +129,8 @@ def _compiled_step(structure: Optimizer) -> Any:
     namespace = {**NUMBA, "floats": floats, "step": compose(structure, NUMBA, _compile)}
     if needs_mean:
         namespace["mean_square_of"] = _mean_square_of(structure)
-    source = "\n    ".join(["def apply(record, gradient_address, dimension, settings_address):", *lines])
-    exec(source, namespace)
-    return cfunc("void(int64, int64, int64, int64)", nopython=True, error_model="numpy")(namespace["apply"])
+    apply = define("apply", ["record", "gradient_address", "dimension", "settings_address"], lines, namespace)
+    return cfunc("void(int64, int64, int64, int64)", nopython=True, error_model="numpy")(apply)
 
 
 def _mean_square_of(structure: Optimizer) -> Any:
@@ -141,12 +141,11 @@ def _mean_square_of(structure: Optimizer) -> Any:
     """
     clip = "".join(f"; {line}" for line in clip_gradient(structure))
     lanes = [f"lane_{k}" for k in range(LANES)]
-    source = ["def mean_square_of(gradient, dimension, settings):", f"    {' = '.join(lanes)} = zero"]
-    source += [f"    whole = dimension - dimension % {LANES}", f"    for first in range(0, whole, {LANES}):"]
-    source += [f"        g = gradient[first + {k}]{clip}; {lane} += g * g" for k, lane in enumerate(lanes)]
+    lines = [f"{' = '.join(lanes)} = zero"]
+    lines += [f"whole = dimension - dimension % {LANES}", f"for first in range(0, whole, {LANES}):"]
+    lines += [f"    g = gradient[first + {k}]{clip}; {lane} += g * g" for k, lane in enumerate(lanes)]
     for k, lane in enumerate(lanes[:-1]):
-        source += [f"    if whole + {k} < dimension:", f"        g = gradient[whole + {k}]{clip}; {lane} += g * g"]
-    source += [f"    return ({' + '.join(lanes)}) / float32(dimension)"]
+        lines += [f"if whole + {k} < dimension:", f"    g = gradient[whole + {k}]{clip}; {lane} += g * g"]
+    lines += [f"return ({' + '.join(lanes)}) / float32(dimension)"]
     namespace = {**NUMBA, "zero": _ZERO, "float32": np.float32}
-    exec("\n".join(source), namespace)
-    return _compile(namespace["mean_square_of"])
+    return _compile(define("mean_square_of", ["gradient", "dimension", "settings"], lines, namespace))
