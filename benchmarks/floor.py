@@ -22,7 +22,7 @@ def gather(counter, tasks, tables, ids, splits, sums):
         if task >= len(tasks):
             sums[0] = total  # used, so that the loads are not optimised away
             return
-        table, first, last = tasks[task]
+        table, first, last, _ = tasks[task]
         address, stride, dimension = tables[table, ADDRESS], tables[table, STRIDE], tables[table, DIMENSION]
         end = splits[last]
         for i in range(splits[first], end):

@@ -61,7 +61,7 @@ def look_up(tables: Tables, batch: Batch, quantization: list[tuple[float, float,
         outputs[-1][-1] = -7
         places.append(address(outputs[-1]) - 4 * dimension * int(first))
         cuts = np.linspace(first, last, pieces + 1).astype(int)
-        tasks += [(table, *cut) for cut in pairwise(cuts)]
+        tasks += [(table, *cut, table) for cut in pairwise(cuts)]
     WORKERS.run(
         lookup,
         *(np.array(tasks), tables.descriptors, np.array(quantization, np.float32), batch.ids, batch.splits),

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from anycore.config import Mode
-from anycore.errors import CallOrderError, InputError
+from anycore.errors import CallOrderError, CallTimeoutError, InputError
 from anycore.schedule import Schedule, Step
 
 TRAINING, INFERENCE, BACKWARD = Mode.TRAINING, Mode.INFERENCE, Mode.BACKWARD_PASS_ONLY
@@ -81,7 +81,7 @@ def test_enqueued_steps_wait_their_turn() -> None:
 
 def test_receive_without_enqueue_names_it() -> None:
     with pytest.raises(
-        CallOrderError, match=r"step 0 was never enqueued; call enqueue\(core=1\) first \(waited 0.02 s\)"
+        CallTimeoutError, match=r"step 0 was never enqueued; call enqueue\(core=1\) first \(waited 0.02 s\)"
     ):
         Story(num_cores=2).receive(1)
 

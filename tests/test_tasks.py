@@ -69,9 +69,11 @@ def test_every_sample_is_in_one_task_of_bounded_cost(name: str) -> None:
     counts = samples_of(name)
     offsets = np.concatenate([[0], np.cumsum([len(of_table) for of_table in counts])])
     splits = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    tasks = cut_samples(describe([10] * len(counts)), offsets, splits)
+    activations = np.array([(table, *ends) for table, ends in enumerate(pairwise(offsets))])
+    tasks = cut_samples(describe([10] * len(counts)), activations, splits)
+    assert (tasks[:, 0] == tasks[:, 3]).all()
     assert_partition(tasks, list(pairwise(offsets.tolist())))
-    for _, first, last in tasks:
+    for _, first, last, _ in tasks:
         # A sample is never divided.
         costliest = np.diff(splits[first : last + 1]).max() + 1
         assert splits[last] - splits[first] + last - first <= 2 * TASK + costliest

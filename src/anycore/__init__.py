@@ -3,7 +3,7 @@
 from anycore.batch import Dense, Ragged, Sparse
 from anycore.config import EmbeddingConfig, FeatureConfig, Mode, SpmdSharding, TableConfig
 from anycore.engine import EmbeddingEngine
-from anycore.errors import AnycoreError, CallOrderError, ConfigError, InputError
+from anycore.errors import AnycoreError, CallOrderError, CallTimeoutError, ConfigError, InputError
 from anycore.sharding import ShardingStrategy
 
 __version__ = "0.1.0"
@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AnycoreError",
     "CallOrderError",
+    "CallTimeoutError",
     "ConfigError",
     "Dense",
     "EmbeddingConfig",

@@ -114,7 +114,7 @@ def read_batch(
     gains = recycled.empty(size if weighted.any() else 0, np.float32)
     workers.run(ingest.fill, rows, splits, ids, gains, weighted, errors, parallel=not small)
     _raise_first(sources, errors)
-    return IdBatch(ids, gains, weighted, splits, cut_samples(tables, plan.sample_offsets, splits))
+    return IdBatch(ids, gains, weighted, splits, cut_samples(tables, plan.activation_samples, splits))
 
 
 class _Source:

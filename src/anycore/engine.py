@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anycore.activations import check_activations
 from anycore.batch import named_inputs, read_batch
 from anycore.config import EmbeddingConfig, Mode
 from anycore.entries import entries_of
@@ -109,21 +110,27 @@ class EmbeddingEngine:
         if step.trains and step.is_enqueued:
             self._sort(step)
 
-    def receive_activations(self, core: int = 0) -> list[NDArray[np.float32]]:
+    def receive_activations(
+        self, core: int = 0, *, out: Sequence[NDArray[np.float32]] | None = None
+    ) -> Sequence[NDArray[np.float32]]:
         """Returns the activations of the core's next step, one array per feature (in table mode: per table).
 
         Each is float32 input_shape + [dimension], in table mode [batch size · num_features, dimension]; the caller's.
+        They are written into the arrays `out`, if given, which must have these shapes and be C-contiguous.
 
-        Raises: CallOrderError when an earlier call is missing and does not come in time.
+        Raises: InputError for an `out` that does not fit; CallOrderError when an earlier call is missing and does not
+        come in time. Then the activations are still to be received.
         Source: `RecvTPUEmbeddingActivations`, TensorFlow 2.21.
         """
         self._check_core("receive_activations", core)
+        if out is not None:
+            check_activations(self._plan, out)
         with self._schedule.lock:
             step = self._schedule.next_to_receive(core)
             with uninterrupted():
                 if not step.trains:
                     self._apply_updates(drain=True)
-                activations = self._tables.look_up(step.batches[core])
+                activations = self._tables.look_up(step.batches[core], out)
                 self._schedule.mark_received(core, step)
                 self._apply_updates()
         return activations

@@ -4,6 +4,7 @@ AnycoreError
 ├── ConfigError      a configuration cannot be used           (also a ValueError)
 ├── InputError       the arguments of one call cannot be used (also a ValueError)
 └── CallOrderError   a call came before one that it needs     (also a RuntimeError)
+    └── CallTimeoutError   and that one did not come in time  (also a TimeoutError)
 
 A call that raises one of them has changed nothing.
 """
@@ -24,4 +25,8 @@ class InputError(AnycoreError, ValueError):
 
 
 class CallOrderError(AnycoreError, RuntimeError):
-    """A call came out of order, or waited in vain for another one; the text names the call that is missing."""
+    """A call came out of order; the text names the call that is missing."""
+
+
+class CallTimeoutError(CallOrderError, TimeoutError):
+    """A call waited in vain for the missing one."""

@@ -5,6 +5,7 @@ A batch is one list of sample rows, the rows of a table side by side, so that a 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,6 +68,16 @@ class Plan:
         for activation in self.activations:
             samples[activation.table + 1] += activation.num_samples
         return np.cumsum(samples)
+
+    @cached_property
+    def activation_samples(self) -> np.ndarray:
+        """int64[A, 3]: table, first and last sample row of each activation."""
+        return np.array([(a.table, a.first_sample, a.first_sample + a.num_samples) for a in self.activations], np.int64)
+
+    @cached_property
+    def activation_floats(self) -> tuple[int, ...]:
+        """The first float of each activation where all lie one after another, and the number of floats of all."""
+        return (0, *itertools.accumulate(a.num_samples * a.dimension for a in self.activations))
 
     @cached_property
     def batch_size_per_tensor_core(self) -> int:

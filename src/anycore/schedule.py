@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from anycore.config import Mode
-from anycore.errors import CallOrderError, InputError
+from anycore.errors import CallOrderError, CallTimeoutError, InputError
 
 
 @dataclass
@@ -198,5 +198,5 @@ class Schedule:
         while (problem := missing()) is not None:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise CallOrderError(f"{problem} (waited {self._timeout:g} s)")
+                raise CallTimeoutError(f"{problem} (waited {self._timeout:g} s)")
             self.lock.wait(remaining)

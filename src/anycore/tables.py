@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from anycore import recycled
+from anycore.activations import new_activations
 from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.gradients import Gradient
@@ -38,21 +38,22 @@ class Tables:
         self._tables = [Table(config) for config in plan.config.tables]
         self._optimizers = [table.optimizer for table in plan.config.tables]
         self.descriptors = np.array([table.descriptor() for table in self._tables], np.int64)
-        self._dimensions = np.array([table.dimension for table in plan.config.tables])
+        dimensions = np.array([activation.dimension for activation in plan.activations])
+        self._skipped_bytes = plan.activation_samples[:, 1] * dimensions * FLOAT_BYTES
         self._quantization = np.array([_quantization(optimizer) for optimizer in self._optimizers], np.float32)
         self._settings = _stack([settings_of(optimizer) for optimizer in self._optimizers])
-        self._zero = np.zeros(self._dimensions.max(), np.float32)
+        self._zero = np.zeros(dimensions.max(), np.float32)
         workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
         self.steps = self._compile() if plan.config.trains else np.zeros((len(self._tables), 3), np.int64)
 
     def __getitem__(self, index: int) -> Table:
         return self._tables[index]
 
-    def look_up(self, batch: IdBatch) -> list[NDArray[np.float32]]:
-        """Returns the activations of one core's batch, in the plan's order; the caller owns them."""
-        offsets = self._plan.sample_offsets
-        first_floats = np.concatenate([[0], np.cumsum(np.diff(offsets) * self._dimensions)])
-        block = recycled.empty(first_floats[-1], np.float32)
+    def look_up(
+        self, batch: IdBatch, out: Sequence[NDArray[np.float32]] | None = None
+    ) -> Sequence[NDArray[np.float32]]:
+        """Returns the activations of one core's batch, in the plan's order, in `out` or in new arrays."""
+        activations = new_activations(self._plan) if out is None else out
         self._workers.run(
             lookup,
             batch.tasks,
@@ -62,14 +63,9 @@ class Tables:
             batch.splits,
             batch.gains,
             batch.weighted,
-            address(block) + FLOAT_BYTES * (first_floats[:-1] - offsets[:-1] * self._dimensions),
+            np.array([address(array) for array in activations], np.int64) - self._skipped_bytes,
             parallel=not batch.is_small,
         )
-        activations = []
-        for activation in self._plan.activations:
-            dimension = activation.dimension
-            first = first_floats[activation.table] + (activation.first_sample - offsets[activation.table]) * dimension
-            activations.append(block[first : first + activation.num_samples * dimension].reshape(activation.shape))
         return activations
 
     def update(

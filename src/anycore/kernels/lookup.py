@@ -18,20 +18,20 @@ _HALF = np.float32(0.5)
 def lookup(counter, tasks, tables, quantization, ids, splits, gains, weighted, outputs):
     """Writes the activations of all tasks that this thread draws from `counter`.
 
-    tasks [n, 3]: table, first and last sample row; outputs [T]: address of sample row 0, were it the table's;
-    quantization [T, 3]: lower limit, upper limit, bucket width (0: none); gains hold for tables marked `weighted`.
+    tasks [n, 4]: table, first and last sample row, activation; outputs [A]: address of sample row 0, were it the
+    activation's; quantization [T, 3]: lower limit, upper limit, bucket width (0: none); gains hold for tables marked `weighted`.
     """
     while True:
         task = fetch_add(counter, 0)
         if task >= len(tasks):
             return
-        table, first, last = tasks[task]
+        table, first, last, activation = tasks[task]
         address, stride, dimension = tables[table, ADDRESS], tables[table, STRIDE], tables[table, DIMENSION]
         lower, upper, width = quantization[table]
         gain = _ONE
         end = splits[last]
         for sample in range(first, last):
-            output = floats(outputs[table] + sample * dimension * FLOAT_BYTES, dimension)
+            output = floats(outputs[activation] + sample * dimension * FLOAT_BYTES, dimension)
             if splits[sample] == splits[sample + 1]:
                 for d in range(dimension):
                     output[d] = _ZERO

@@ -17,13 +17,19 @@ _ROW_COST = 2
 
 
 @njit(nogil=True, cache=True)
-def cut_samples(tables, sample_offsets, splits):
-    """Returns lookup tasks int64[n, 3]: table, first and last sample row; every sample row is in one task."""
-    tasks = np.empty((_count_pieces(tables, sample_offsets, splits), 3), np.int64)
+def cut_samples(tables, activations, splits):
+    """Returns lookup tasks int64[n, 4]: table, first and last sample row, activation.
+
+    activations int64[A, 3]: table, first and last sample row; every sample row is in one task, which writes one array.
+    """
+    count = 0
+    for activation in range(len(activations)):
+        count += _sample_pieces(tables, activations[activation], splits)
+    tasks = np.empty((count, 4), np.int64)
     n = 0
-    for table in range(len(tables)):
-        first, last = sample_offsets[table], sample_offsets[table + 1]
-        pieces = _pieces(splits[last] - splits[first] + last - first, tables[table, DIMENSION])
+    for activation in range(len(activations)):
+        table, first, last = activations[activation]
+        pieces = _sample_pieces(tables, activations[activation], splits)
         begin = first
         for piece in range(pieces):
             end = last
@@ -31,7 +37,7 @@ def cut_samples(tables, sample_offsets, splits):
                 part = _part(splits[first] + first, splits[last] + last, piece + 1, pieces)
                 end = _search(splits, 1, begin, last, part)
             if begin < end:
-                tasks[n, 0], tasks[n, 1], tasks[n, 2] = table, begin, end
+                tasks[n, 0], tasks[n, 1], tasks[n, 2], tasks[n, 3] = table, begin, end, activation
                 n += 1
             begin = end
     return tasks[:n]
@@ -72,12 +78,9 @@ def cut_rows(tables, optimizers, segments, distinct, rows, starts):
 
 
 @njit(nogil=True, cache=True)
-def _count_pieces(tables, sample_offsets, splits):
-    count = 0
-    for table in range(len(tables)):
-        first, last = sample_offsets[table], sample_offsets[table + 1]
-        count += _pieces(splits[last] - splits[first] + last - first, tables[table, DIMENSION])
-    return count
+def _sample_pieces(tables, activation, splits):
+    table, first, last = activation
+    return _pieces(splits[last] - splits[first] + last - first, tables[table, DIMENSION])
 
 
 @njit(nogil=True, cache=True)

@@ -12,8 +12,12 @@ from anycore.errors import InputError
 from anycore.ops.system import engine_of
 
 
-def recv_tpu_embedding_activations(num_outputs: int, config: Any, *, core: int = 0) -> list[NDArray[np.float32]]:
+def recv_tpu_embedding_activations(
+    num_outputs: int, config: Any, *, core: int = 0, out: Sequence[NDArray[np.float32]] | None = None
+) -> Sequence[NDArray[np.float32]]:
     """Returns the activations of the core's next step, one float32 array per feature (in table mode: per table).
+
+    They are written into the arrays `out`, if given.
 
     Raises: InputError when `num_outputs` is another count; CallOrderError when the enqueue is missing.
     """
@@ -22,7 +26,7 @@ def recv_tpu_embedding_activations(num_outputs: int, config: Any, *, core: int =
         raise InputError(
             f"recv_tpu_embedding_activations: num_outputs must be {len(engine.activations)}, got {num_outputs}"
         )
-    return engine.receive_activations(core)
+    return engine.receive_activations(core, out=out)
 
 
 def send_tpu_embedding_gradients(
