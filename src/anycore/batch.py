@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycore import recycled
-from anycore.arrays import address, as_array, as_floats, as_integers, check_sequence
+from anycore.arrays import address, as_array, as_floats, as_integers, check_sequence, is_plain
 from anycore.entries import Entry
 from anycore.errors import InputError
 from anycore.kernels import ingest
@@ -143,7 +143,8 @@ class _Source:
             # Source: enqueue ops, TensorFlow 2.21: an empty index tensor makes every id its own sample.
             kind = ingest.DENSE
             self._read_dense()
-        self._read_weights()
+        if self.weights is not None:
+            self._read_weights()
         self.weighted = self.weights is not None or (kind != ingest.DENSE and not self.sequence and entry.combiner > 0)
         self.row = (
             kind,
@@ -238,10 +239,7 @@ class _Source:
         self.input_rows = most
 
     def _read_weights(self) -> None:
-        weights = self.weights
-        if weights is None:
-            return
-        weights = as_floats(weights, self._name("aggregation_weights"))
+        weights = as_floats(self.weights, self._name("aggregation_weights"))
         if weights.size == 0:
             self.weights = None
             return
@@ -257,6 +255,8 @@ class _Source:
         return self.entry.cells // max(1, self.sequence)
 
     def _vector(self, field_name: str, value: Any) -> NDArray[np.int64]:
+        if is_plain(value, np.int64) and value.ndim == 1:
+            return value
         array = as_integers(value, self._name(field_name))
         if array.ndim != 1:
             raise self._refuse(f"{field_name} must have one axis, got shape {list(array.shape)}")

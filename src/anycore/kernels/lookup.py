@@ -30,6 +30,8 @@ def lookup(counter, tasks, tables, quantization, ids, splits, gains, weighted, o
         lower, upper, width = quantization[table]
         gain = _ONE
         end = splits[last]
+        for i in range(splits[first], min(splits[first] + _AHEAD, end)):
+            prefetch(address + ids[i] * stride, dimension * FLOAT_BYTES)
         for sample in range(first, last):
             output = floats(outputs[activation] + sample * dimension * FLOAT_BYTES, dimension)
             if splits[sample] == splits[sample + 1]:
