@@ -20,6 +20,7 @@ import numpy as np
 from numba import cfunc
 from numba.core.dispatcher import Dispatcher
 from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 
 from anycore.kernels.cache import STORED, digest_of
 
@@ -67,6 +68,8 @@ def _load(content: bytes) -> Compiled:
     if digest != _digest(code):
         raise _DamagedError
     name, library = pickle.loads(code)
+    # Code may free arrays, by functions that Numba makes known only when it first compiles.
+    rtsys.initialize(cpu_target.target_context)
     return Compiled(cpu_target.target_context.codegen().unserialize_library(library), name)
 
 

@@ -76,10 +76,12 @@ class TensorType:
 
     def _set_strings(self, context: int, index: int, strings: NDArray[Any], status: Status) -> None:
         tensor = self._allocate(context, index, strings.shape, status)
-        first = C.TF_TensorData(tensor)
-        for position, string in enumerate(strings.flat):
-            C.TF_StringCopy(first + position * _STRING_BYTES, string, len(string))
-        C.TF_DeleteTensor(tensor)
+        try:
+            first = C.TF_TensorData(tensor)
+            for position, string in enumerate(strings.flat):
+                C.TF_StringCopy(first + position * _STRING_BYTES, string, len(string))
+        finally:
+            C.TF_DeleteTensor(tensor)
 
     def _allocate(self, context: int, index: int, shape: Sequence[int], status: Status) -> int:
         sizes = (ctypes.c_int64 * len(shape))(*shape)
