@@ -142,6 +142,7 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
         shapes = [input_shape(*each) for each in zip(self._paths, self._features, first_inputs, strict=True)]
         if not self._built:
             self.build(shapes)
+        self._system.check()
         check_consistent(self._paths, self._output_shapes, output_shapes(self._features, shapes))
         mode = tf.where(training, "train", "inference") if tf.is_tensor(training) else _mode(training)
         for core, core_inputs, core_weights in parts:
@@ -266,6 +267,7 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
                 f"{call} called on unbuilt TPUEmbedding object. Please either call enqueue first or manually call the "
                 "build method."
             )
+        self._system.check()
         core = self._replicas.calling_core()
         if core is None:
             raise RuntimeError(

@@ -82,8 +82,9 @@ def _number_of(message: Any) -> int:
     key = (message.op, *attributes.values())
     with _lock:
         if key not in _numbers:
+            node = Node(operation, attributes)
             _numbers[key] = number = len(_nodes) + 1  # 0 is of a kernel that could not be made
-            _nodes[number] = Node(operation, attributes)
+            _nodes[number] = node
         return _numbers[key]
 
 
