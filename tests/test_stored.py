@@ -86,7 +86,8 @@ def test_the_next_folder_serves_where_one_cannot_be_written(tmp_path: Path) -> N
 
 def test_a_stored_step_runs_before_anything_is_compiled(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from anycore.kernels import bind; from anycore.optimizers import Adagrad; "
+        "import sys; from pathlib import Path; from anycore.kernels import bind; "
+        "from anycore.optimizers import Adagrad; "
         "bind._STORES = (Path(sys.argv[1]),); print(bind.compiled_step(Adagrad()) != 0)"
     )
     for _ in range(2):
