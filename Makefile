@@ -24,8 +24,9 @@ types: $(VENV)/.test $(VENV)/.dev
 
 check: lint types test
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.test
 	@$(RUN) benchmarks/step.py $(ARGS)
+	@$(RUN) benchmarks/tensorflow_step.py $(ARGS)
 
 protos: $(VENV)/.test
 	@$(RUN) scripts/generate_protos.py

@@ -11,7 +11,13 @@ from google.protobuf import descriptor_pb2
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 PROTO = SOURCE / "anycore" / "proto"
-TEXTS = ("hlo.proto", "optimization_parameters.proto", "tpu_embedding_configuration.proto")
+TEXTS = (
+    "hlo.proto",
+    "optimization_parameters.proto",
+    "tpu_embedding_configuration.proto",
+    "topology.proto",
+    "tensor.proto",
+)
 WIDTH = 120
 
 HEADER = '''"""Serialized file descriptors of the .proto texts in this folder, in an order in which they can be loaded.

@@ -121,8 +121,8 @@ def _ragged_places(splits: np.ndarray, count: int, rows: int) -> list[tuple[int,
     return [(row, at) for row in range(len(bounds) - 1) for at in range(bounds[row + 1] - bounds[row])]
 
 
-def _sparse_places(indices: np.ndarray, count: int, shape: tuple[int, ...], length: int) -> list[tuple[int, int]]:
-    """(row, position) of each id."""
+def _sparse_places(indices: np.ndarray, count: int, shape: tuple[int, ...], length: int) -> list[tuple[Any, int]]:
+    """(row, position) of each id; the row is None where the id is cut off."""
     if len(indices) != count:
         raise ValueError(f"{len(indices)} sample indices for {count} ids")
     if indices.ndim == 1:
@@ -131,12 +131,14 @@ def _sparse_places(indices: np.ndarray, count: int, shape: tuple[int, ...], leng
     elif indices.shape[1] == 2:
         rows, positions = indices[:, 0].tolist(), indices[:, 1].tolist()
     elif not length and indices.shape[1] == len(shape) + 1:
-        rows = np.ravel_multi_index(tuple(indices[:, :-1].T), shape).tolist()
+        # Beyond the last axis that addresses a cell, an id is cut off as in a sequence.
+        cells = [tuple(row[:-1]) if row[-2] < shape[-1] else None for row in indices.tolist()]
+        rows = [None if cell is None else int(np.ravel_multi_index(cell, shape)) for cell in cells]
         positions = indices[:, -1].tolist()
     else:
         raise ValueError(f"sample indices of shape {indices.shape} for activation rows {shape}")
     limit = _row_count(shape, length)
-    if any(not 0 <= row < limit for row in rows) or any(at < 0 for at in positions):
+    if any(not 0 <= row < limit for row in rows if row is not None) or any(at < 0 for at in positions):
         raise ValueError(f"sample indices must lie in [0, {limit}), got {indices.tolist()}")
     return list(zip(rows, positions, strict=True))
 

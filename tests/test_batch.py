@@ -43,6 +43,7 @@ PLACES: list[tuple[Any, Any, dict[str, Any], list[list[int]]]] = [
     ([2, 2], Sparse([[1, 0], [3, 0]], [5, 6]), {}, [[], [5], [], [6]]),  # flat cells
     ([2, 2], Sparse([[0, 1, 0], [0, 1, 2], [1, 0, 0]], [5, 6, 7]), {}, [[], [5, 6], [7], []]),
     ([2, 1, 2], Sparse([[0, 0, 1, 0], [1, 0, 1, 0]], [5, 6]), {}, [[], [5], [], [6]]),
+    ([2, 2], Sparse([[0, 1, 0], [0, 2, 0], [1, 0, 0], [1, 7, 0]], [5, 6, 7, 8]), {}, [[], [5], [7], []]),  # cut off
     # Ragged
     ([3], Ragged([0, 2, 2, 3], [5, 6, 7]), {}, [[5, 6], [], [7]]),
     ([3], Ragged([0, 1], [5]), {}, [[5], [], []]),
@@ -293,14 +294,16 @@ REFUSED: list[tuple[list[int], Any, dict[str, Any], str]] = [
     ([2, 3], Sparse([[0, -1]], [5]), SEQUENCE, r"sample_indices\[0\] has a negative position in its row, -1"),
     (
         [2, 3],
-        Sparse([[0, 0, 0], [0, 3, 0]], [5, 6]),
+        Sparse([[0, 3, 0], [2, 0, 0]], [5, 6]),
         {},
-        r"sample_indices\[1\] .* input_shape \[2, 3\], got \[0, 3, 0\]",
+        r"sample_indices\[1\] .* input_shape \[2, 3\], got \[2, 0, 0\]",
     ),
     ([2, 3], Sparse([[0, -1, 0]], [5]), {}, r"sample_indices\[0\] must lie in .* got \[0, -1, 0\]"),
     ([2, 3], Sparse([[0, 0, 0, 0]], [5]), {}, r"sample_indices of rank 4 need an input_shape of rank 3 .* \[2, 3\]"),
     ([2, 3], Sparse([[0, 0, 0]], [5]), SEQUENCE, r"sample_indices of rank 3 need .* without max_sequence_lengths"),
+    ([2, 3], Sparse([[0, 3, 0], [0, 0, 0]], [5, 99]), {}, r"embedding_indices\[1\] must be an id in .*, got 99"),
     # Weights
+    ([2, 3], Sparse([[0, 3, 0], [1, 0, 0]], [5, 6], [1, NAN]), {}, r"aggregation_weights\[1\] must be finite, got nan"),
     ([3], Dense([1, 2], [1, NAN]), {}, r"aggregation_weights\[1\] must be finite, got nan"),
     ([2, 2], Dense([[1, 2], [3, 4]], [[1, 2], [NAN, 4]]), {}, r"aggregation_weights\[2\] must be finite, got nan"),
     ([3], Dense(1, NAN), {}, r"aggregation_weights\[0\] must be finite, got nan"),
@@ -347,7 +350,7 @@ def step(engine: EmbeddingEngine) -> list[np.ndarray]:
     engine.enqueue({"f": [1, 2], "g": Ragged([0, 2, 3], [1, 4, 1], [1, 2, 3])}, combiners=["mean"])
     activations = engine.receive_activations()
     engine.send_gradients(activations)
-    return activations
+    return list(activations)
 
 
 def two_features() -> EmbeddingEngine:

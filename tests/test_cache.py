@@ -9,11 +9,11 @@ def test_compiled_kernels_go_with_any_source(tmp_path: Path) -> None:
     cache = tmp_path / "__pycache__"
     cache.mkdir()
     sources = [tmp_path / "a.py", tmp_path / "b.py"]
-    compiled = [cache / "a.f.nbi", cache / "a.f.nbc", cache / "a.cpython-311.pyc"]
+    compiled = [cache / "a.f.nbi", cache / "a.f.nbc", cache / "0a.step", cache / "a.cpython-311.pyc"]
     for path in [*sources, *compiled]:
         path.write_text("1")
     drop_stale(tmp_path)
-    assert [path.exists() for path in compiled] == [False, False, True]
+    assert [path.exists() for path in compiled] == [False, False, False, True]
     compiled[0].write_text("1")
     drop_stale(tmp_path)
     assert compiled[0].exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from golden import GOLDEN, Golden
-from tensorflow.python.framework import op_def_registry
+from tensorflow.core.framework import op_def_pb2
+from tensorflow.python.client import pywrap_tf_session
 
 import anycore.ops
 from anycore import CallOrderError, ConfigError, InputError
@@ -22,34 +24,19 @@ ops: Any = anycore.ops
 
 NONE = np.array([], np.float32)
 
-RAW_OPS = {
-    "configure_tpu_embedding": "ConfigureTPUEmbedding",
-    "dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch": "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
-    "dynamic_enqueue_tpu_embedding_ragged_tensor_batch": "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
-    "enqueue_tpu_embedding_arbitrary_tensor_batch": "EnqueueTPUEmbeddingArbitraryTensorBatch",
-    "enqueue_tpu_embedding_integer_batch": "EnqueueTPUEmbeddingIntegerBatch",
-    "enqueue_tpu_embedding_ragged_tensor_batch": "EnqueueTPUEmbeddingRaggedTensorBatch",
-    "enqueue_tpu_embedding_sparse_batch": "EnqueueTPUEmbeddingSparseBatch",
-    "enqueue_tpu_embedding_sparse_tensor_batch": "EnqueueTPUEmbeddingSparseTensorBatch",
-    "is_tpu_embedding_initialized": "IsTPUEmbeddingInitialized",
-    "load_all_tpu_embedding_parameters": "LoadAllTPUEmbeddingParameters",
-    "recv_tpu_embedding_activations": "RecvTPUEmbeddingActivations",
-    "retrieve_all_tpu_embedding_parameters": "RetrieveAllTPUEmbeddingParameters",
-    "send_tpu_embedding_gradients": "SendTPUEmbeddingGradients",
-    "shutdown_tpu_system": "ShutdownTPUSystem",
-} | {
-    f"{verb}_tpu_embedding_{wire_name}_parameters": f"{verb.title()}TPUEmbedding{optimizer.op_name}Parameters"
-    for wire_name, optimizer in OPTIMIZERS.items()
-    if optimizer.op_name
-    for verb in ("load", "retrieve")
-}
 
-# TensorFlow registers these for its graph passes alone.
-WITHOUT_WRAPPER = {
-    "load_all_tpu_embedding_parameters",
-    "retrieve_all_tpu_embedding_parameters",
-    "shutdown_tpu_system",
+def snake_case(name: str) -> str:
+    return re.sub("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+REGISTRY = op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+FAMILY = {
+    snake_case(definition.name): definition
+    for definition in REGISTRY.op
+    if re.search("^(?!_).*(TPUEmbedding|DedupData|Xla(Split|Concat)ND|DistributedTPU$|TPUSystem$)", definition.name)
 }
+# TensorFlow registers the others for its graph passes alone.
+WITH_WRAPPER = sorted(name for name, definition in FAMILY.items() if hasattr(tf.raw_ops, definition.name))
 
 
 @pytest.fixture(autouse=True)
@@ -59,31 +46,42 @@ def _no_system() -> Iterator[None]:
     ops.shutdown_tpu_system()
 
 
-def test_every_operation_is_one_of_tensorflows() -> None:
-    assert sorted(ops.__all__) == sorted(RAW_OPS)
+def test_the_whole_family_is_there_by_name() -> None:
+    assert sorted(ops.__all__) == sorted(FAMILY)
 
 
-@pytest.mark.parametrize("name", sorted(set(RAW_OPS) - WITHOUT_WRAPPER))
+def parameters(function: Any) -> list[tuple[str, Any]]:
+    """Returns names and defaults of the arguments that may be given by position."""
+    return [
+        (p.name, list(p.default) if p.default == () else p.default)
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "name"
+    ]
+
+
+@pytest.mark.parametrize("name", WITH_WRAPPER)
 def test_signatures_are_tensorflows(name: str) -> None:
-    def parameters(function: Any) -> list[tuple[str, Any]]:
-        listed = inspect.signature(function).parameters.values()
-        return [
-            (p.name, list(p.default) if p.default in ([], ()) else p.default)
-            for p in listed
-            if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "name"
-        ]
-
-    assert parameters(getattr(ops, name)) == parameters(getattr(tf.raw_ops, RAW_OPS[name]))
+    assert parameters(getattr(ops, name)) == parameters(getattr(tf.raw_ops, FAMILY[name].name))
 
 
-@pytest.mark.parametrize("name", sorted(WITHOUT_WRAPPER))
+def default(attribute: Any) -> Any:
+    """Returns the default of an attribute as raw_ops shows it."""
+    kind = attribute.default_value.WhichOneof("value")
+    if kind is None:
+        return inspect.Parameter.empty
+    value = getattr(attribute.default_value, kind)
+    return [] if kind == "list" else value.decode() if kind == "s" else value
+
+
+@pytest.mark.parametrize("name", sorted(FAMILY))
 def test_arguments_are_those_of_the_registry(name: str) -> None:
-    definition = op_def_registry.get(RAW_OPS[name])
-    inferred = {argument.number_attr for argument in definition.input_arg}
-    attributes = [attribute.name for attribute in definition.attr if attribute.name not in inferred]
-    names = [argument.name for argument in definition.input_arg] + attributes
-    ours = list(inspect.signature(getattr(ops, name)).parameters)
-    assert ours == ["num_tables" if each == "NumTables" else each for each in names]
+    inputs = FAMILY[name].input_arg
+    inferred = {attribute for each in inputs for attribute in (each.number_attr, each.type_attr)}
+    attributes = [(each.name, default(each)) for each in FAMILY[name].attr if each.name not in inferred]
+    attributes.sort(key=lambda attribute: attribute[1] is not inspect.Parameter.empty)
+    expected = [(each.name, inspect.Parameter.empty) for each in inputs] + attributes
+    ours = parameters(getattr(ops, name))
+    assert ours == [("num_tables" if each == "NumTables" else each, value) for each, value in expected]
 
 
 def base_fixture() -> bytes:
@@ -236,7 +234,7 @@ def test_retrieve_all_has_the_shapes_that_tensorflow_infers() -> None:
     attributes = {"NumTables": 2, "num_shards": 3, "shard_id": 2}
     values = {name: tf.compat.v1.AttrValue(i=value) for name, value in attributes.items()}
     values["config"] = tf.compat.v1.AttrValue(s=config)
-    theirs = tf.Graph().create_op(RAW_OPS["retrieve_all_tpu_embedding_parameters"], [], [tf.float32] * 16, attrs=values)
+    theirs = tf.Graph().create_op("RetrieveAllTPUEmbeddingParameters", [], [tf.float32] * 16, attrs=values)
     ours = ops.retrieve_all_tpu_embedding_parameters(2, config, 3, 2)
     assert [list(a.shape) for arrays in ours for a in arrays] == [b.shape.as_list() for b in theirs.outputs]
 
@@ -363,3 +361,13 @@ def test_operations_and_engine_give_the_same_bits() -> None:
             strict=True,
         ):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_activations_pass_through() -> None:
+    sliced = np.ones((2, 3), np.float32)
+    assert ops.tpu_embedding_activations(np.zeros(1), sliced, table_id=0, lookup_id=0) is sliced
+
+
+def test_serialized_batches_are_refused_with_a_way_out() -> None:
+    with pytest.raises(NotImplementedError, match=r"not published; .* enqueue_tpu_embedding_arbitrary_tensor_batch"):
+        ops.enqueue_tpu_embedding_batch([b""], "train")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycore import recycled
-from anycore.arrays import address, as_array, as_floats, as_integers, check_sequence
+from anycore.arrays import address, as_array, as_floats, as_integers, check_sequence, is_plain
 from anycore.entries import Entry
 from anycore.errors import InputError
 from anycore.kernels import ingest
@@ -24,8 +24,9 @@ class Sparse:
     """Ids with the activation row of each, in ascending order.
 
     `sample_indices` is integer [n], the row of each id, or [n, r] as a SparseTensor's indices: the first r - 1 columns
-    address a cell of the feature's input_shape, the last is combined (in a sequence feature it is the position). Empty,
-    it makes every id a row of its own. `embedding_indices` is integer [n]. `aggregation_weights` is float [n], or None
+    address a cell of the feature's input_shape, the last is combined (in a sequence feature it is the position). Ids
+    beyond the last of several axes are left out, as beyond the length of a sequence. Empty, it makes every id a row of
+    its own. `embedding_indices` is integer [n]. `aggregation_weights` is float [n], or None
     or empty for ones.
     """
 
@@ -120,6 +121,9 @@ def read_batch(
 class _Source:
     """One input, read as arrays and described as a row of `kernels.ingest`; it keeps the arrays alive."""
 
+    kept: NDArray[np.bool_] | None = None
+    """Which of the given ids the feature has room for; None for all."""
+
     def __init__(self, plan: Plan, entry: Entry, value: Any) -> None:
         self.entry = entry
         self.value = value
@@ -143,7 +147,10 @@ class _Source:
             # Source: enqueue ops, TensorFlow 2.21: an empty index tensor makes every id its own sample.
             kind = ingest.DENSE
             self._read_dense()
-        self._read_weights()
+        if self.weights is not None:
+            self._read_weights()
+        if self.kept is not None:
+            self._leave_out()
         self.weighted = self.weights is not None or (kind != ingest.DENSE and not self.sequence and entry.combiner > 0)
         self.row = (
             kind,
@@ -165,6 +172,9 @@ class _Source:
 
     def error(self, code: int, position: int, value: int) -> InputError:
         """Returns the error that a kernel reported."""
+        given = position
+        if self.kept is not None:
+            position = int(np.flatnonzero(self.kept)[position])
         texts = {
             ingest.ID: f"embedding_indices[{position}] must be an id in [0, {self.table.vocabulary_size}) "
             f"of table {self.table.name!r}, got {value}",
@@ -179,7 +189,7 @@ class _Source:
             row = as_array(self.value.sample_indices, "sample_indices")[position].tolist()
             return self._refuse(f"sample_indices must ascend, but [{position}] = {row} comes after a later one")
         if code == ingest.WEIGHT:
-            return self._refuse(f"aggregation_weights[{position}] must be finite, got {self.weights[position]}")
+            return self._refuse(f"aggregation_weights[{position}] must be finite, got {self.weights[given]}")
         return self._refuse(texts[code])
 
     def _read_splits(self, value: Ragged) -> None:
@@ -217,11 +227,21 @@ class _Source:
                 f"max_sequence_lengths, the feature has {list(shape)}"
             )
         cells = index[:, :-1]
+        kept = cells[:, -1] < shape[-1]
+        if len(shape) > 1 and not kept.all():
+            self.kept = kept
+            cells = np.where(kept[:, None], cells, 0)
         for position in np.flatnonzero(((cells < 0) | (cells >= shape)).any(axis=1))[:1]:
             raise self._refuse(
                 f"sample_indices[{position}] must lie in input_shape {list(shape)}, got {index[position].tolist()}"
             )
         return np.ravel_multi_index(tuple(cells.T), shape).astype(np.int64)
+
+    def _leave_out(self) -> None:
+        """Drops the ids that are not `kept`, with their weights."""
+        self.ids, self.index = self.ids[self.kept], self.index[self.kept]
+        if self.weights is not None:
+            self.weights = self.weights[self.kept]
 
     def _read_dense(self) -> None:
         ids = as_integers(self.ids, self._name("embedding_indices"))
@@ -238,10 +258,7 @@ class _Source:
         self.input_rows = most
 
     def _read_weights(self) -> None:
-        weights = self.weights
-        if weights is None:
-            return
-        weights = as_floats(weights, self._name("aggregation_weights"))
+        weights = as_floats(self.weights, self._name("aggregation_weights"))
         if weights.size == 0:
             self.weights = None
             return
@@ -257,6 +274,8 @@ class _Source:
         return self.entry.cells // max(1, self.sequence)
 
     def _vector(self, field_name: str, value: Any) -> NDArray[np.int64]:
+        if is_plain(value, np.int64) and value.ndim == 1:
+            return value
         array = as_integers(value, self._name(field_name))
         if array.ndim != 1:
             raise self._refuse(f"{field_name} must have one axis, got shape {list(array.shape)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Entry:
     is_table: bool = False
     """True in table mode, where a dense input fills every row."""
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """Number of sample rows that the entry fills."""
         return math.prod(self.input_shape)

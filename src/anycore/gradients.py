@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anycore.arrays import address, as_array, as_floats, check_sequence
+from anycore.arrays import address, as_array, as_floats, check_sequence, is_plain
 from anycore.errors import InputError
 from anycore.kernels.pointers import FLOAT_BYTES
 from anycore.plan import Activation, Plan
 
 
-@dataclass(frozen=True)
-class Gradient:
+class Gradient(NamedTuple):
     """The gradient of one activation: one row of `dimension` float32 every `row_bytes` from `address` on."""
 
     array: NDArray[np.float32]
@@ -75,13 +73,15 @@ def _is_side_by_side(array: NDArray[np.float32]) -> bool:
 
 
 def _read(activation: Activation, gradient: Any, copy: bool) -> Gradient:
+    row_bytes = activation.dimension * FLOAT_BYTES
+    if not copy and is_plain(gradient, np.float32) and gradient.shape == activation.shape:
+        return Gradient(gradient, address(gradient), row_bytes)
     what = f"gradient of {activation.name!r}"
     array = as_array(gradient, what)
     if array.shape != activation.shape:
         raise InputError(
             f"{what} must have the shape of its activations, {list(activation.shape)}, got {list(array.shape)} (inputs)"
         )
-    row_bytes = activation.dimension * FLOAT_BYTES
     if not copy and array.dtype == np.float32 and array.ndim == 2 and _is_side_by_side(array):
         # Columns of a wider array serve as they are.
         return Gradient(array, address(array), array.strides[0])

@@ -39,6 +39,7 @@ class Tables:
         self.descriptors = np.array([table.descriptor() for table in self._tables], np.int64)
         self.follow(plan)
         self._quantization = np.array([_quantization(optimizer) for optimizer in self._optimizers], np.float32)
+        self._dynamic = [table for table, optimizer in enumerate(self._optimizers) if optimizer.tags]
         self._settings = _stack([settings_of(optimizer) for optimizer in self._optimizers])
         self._zero = np.zeros(max(table.config.dimension for table in self._tables), np.float32)
         workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
@@ -83,10 +84,9 @@ class Tables:
     ) -> Callable[[], None]:
         """Returns what `update` has left to do when all memory that it needs is there."""
         settings = self._settings.copy()
-        for table, optimizer in enumerate(self._optimizers):
-            if optimizer.tags:
-                new = settings_of(optimizer, learning_rates)
-                settings[table, : len(new)] = new
+        for table in self._dynamic:
+            new = settings_of(self._optimizers[table], learning_rates)
+            settings[table, : len(new)] = new
         gradient_rows = self._gradient_rows(gradients)
         tasks = cut_rows(self.descriptors, self.steps, ids.segments, ids.distinct, ids.rows, ids.starts)
         return partial(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit
+from numba import njit
 from numba.core.errors import NumbaError
 
 from anycore.errors import ConfigError
+from anycore.kernels.bits import bits, of_bits
 from anycore.kernels.pointers import FLOAT_BYTES, floats
 from anycore.kernels.power import raised
+from anycore.kernels.stored import Compiled, compiled
 from anycore.optimizers import vocabulary
 from anycore.optimizers.backends import LANES, NUMPY
 from anycore.optimizers.compose import FIRST_HYPER_PARAMETER, clip_gradient, compose, rebind, structure_of
@@ -65,6 +69,12 @@ def _erf(x):
     return math.erf(x)
 
 
+@_compile
+def _quotient(a, b):
+    floor = a // b
+    return floor + 1 if floor * b != a and (a < 0) != (b < 0) else floor
+
+
 # Numba compiles NumPy's other functions by itself.
 NUMBA: dict[str, Any] = NUMPY | {
     "where": _where,
@@ -74,6 +84,9 @@ NUMBA: dict[str, Any] = NUMPY | {
     "sqrt": _sqrt,
     "absolute": _absolute,
     "erf": _erf,
+    "bits": bits,
+    "of_bits": of_bits,
+    "quotient": _quotient,
 }
 
 
@@ -81,6 +94,11 @@ NUMBA["power"] = _compile(rebind(vocabulary.power, {**NUMBA, "raised": raised}))
 
 
 _compiling = threading.Lock()
+_STORES = (
+    Path(__file__).parent / "__pycache__",
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anycore",
+)
+"""Folders for compiled steps: beside the compiled kernels where that can be written, else the user's."""
 _ZERO = np.float32(0)
 
 
@@ -93,13 +111,13 @@ def compiled_step(optimizer: Optimizer) -> int:
     # Two threads must not compile the same step: the one that the cache forgets would be freed.
     with _compiling:
         try:
-            return int(_compiled_step(structure_of(optimizer)).address)
+            return _compiled_step(structure_of(optimizer)).address
         except NumbaError as error:
             raise ConfigError(f"optimizer {optimizer.wire_name}: its rule cannot be compiled: {error}") from error
 
 
 @cache
-def _compiled_step(structure: Optimizer) -> Any:
+def _compiled_step(structure: Optimizer) -> Compiled:
     """The composed step in a loop over a row; called by address, so that the kernel around it is compiled once."""
     num_settings = FIRST_HYPER_PARAMETER + len(structure.variables())
     read, write, loop_in, loop_out, size = [], [], ["w[d]"], ["w[d]"], "dimension"
@@ -130,7 +148,7 @@ def _compiled_step(structure: Optimizer) -> Any:
     if needs_mean:
         namespace["mean_square_of"] = _mean_square_of(structure)
     apply = define("apply", ["record", "gradient_address", "dimension", "settings_address"], lines, namespace)
-    return cfunc("void(int64, int64, int64, int64)", nopython=True, error_model="numpy")(apply)
+    return compiled(apply, "void(int64, int64, int64, int64)", _STORES)
 
 
 def _mean_square_of(structure: Optimizer) -> Any:

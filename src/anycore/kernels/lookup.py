@@ -19,7 +19,8 @@ def lookup(counter, tasks, tables, quantization, ids, splits, gains, weighted, o
     """Writes the activations of all tasks that this thread draws from `counter`.
 
     tasks [n, 4]: table, first and last sample row, activation; outputs [A]: address of sample row 0, were it the
-    activation's; quantization [T, 3]: lower limit, upper limit, bucket width (0: none); gains hold for tables marked `weighted`.
+    activation's; quantization [T, 3]: lower limit, upper limit, bucket width (0: none); gains hold for tables
+    marked `weighted`.
     """
     while True:
         task = fetch_add(counter, 0)
@@ -30,6 +31,8 @@ def lookup(counter, tasks, tables, quantization, ids, splits, gains, weighted, o
         lower, upper, width = quantization[table]
         gain = _ONE
         end = splits[last]
+        for i in range(splits[first], min(splits[first] + _AHEAD, end)):
+            prefetch(address + ids[i] * stride, dimension * FLOAT_BYTES)
         for sample in range(first, last):
             output = floats(outputs[activation] + sample * dimension * FLOAT_BYTES, dimension)
             if splits[sample] == splits[sample + 1]:

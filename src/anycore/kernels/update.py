@@ -64,6 +64,9 @@ def update(
         setting = settings[table].ctypes.data
         samples_per_core = sample_offsets[table + 1] - sample_offsets[table]
         gradients = gradient_rows[sample_offsets[table] * num_cores :]
+        for k in range(first, min(first + _AHEAD, last)):
+            prefetch(address + rows[k] * stride, stride)
+            prefetch(gradients[samples[starts[k]]], dimension * FLOAT_BYTES)
         for k in range(first, last):
             if k + _AHEAD < last:
                 prefetch(address + rows[k + _AHEAD] * stride, stride)

@@ -6,13 +6,23 @@ Each hands its inputs to `EmbeddingEngine.enqueue`; what a tensor may hold is sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from anycore.arrays import as_array
 from anycore.batch import Dense, Ragged, Sparse
 from anycore.engine import EmbeddingEngine
 from anycore.errors import InputError
 from anycore.ops.system import engine_of, text
+
+
+def enqueue_tpu_embedding_batch(
+    batch: Sequence[Any], mode_override: Any, device_ordinal: int = -1, combiners: Sequence[Any] = ()
+) -> NoReturn:
+    """Raises NotImplementedError: the format of serialized batches is not published."""
+    raise NotImplementedError(
+        "enqueue_tpu_embedding_batch: the format of its serialized batches is not published; enqueue the tensors "
+        "themselves, with enqueue_tpu_embedding_arbitrary_tensor_batch or another enqueue operation"
+    )
 
 
 def enqueue_tpu_embedding_integer_batch(batch: Sequence[Any], mode_override: Any, device_ordinal: int = -1) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anycore.arrays import as_array
 from anycore.errors import InputError
 from anycore.ops.system import engine_of
 
@@ -41,3 +42,13 @@ def send_tpu_embedding_gradients(
     Source: `SendTPUEmbeddingGradients`, TensorFlow 2.21.
     """
     engine_of(config, "send_tpu_embedding_gradients").send_gradients(inputs, learning_rates, core)
+
+
+def tpu_embedding_activations(
+    embedding_variable: Any, sliced_activations: Any, table_id: int, lookup_id: int
+) -> NDArray[Any]:
+    """Returns `sliced_activations` as they are; the other arguments tell a gradient function where they come from.
+
+    Source: `TPUEmbeddingActivations`, TensorFlow 2.21.
+    """
+    return as_array(sliced_activations, "sliced_activations")

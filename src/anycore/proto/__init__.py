@@ -36,3 +36,5 @@ HotIdReplicationConfiguration: Any = message_class("tensorflow.tpu.HotIdReplicat
 LowDimensionalPackingStatus: Any = message_class("tensorflow.tpu.LowDimensionalPackingStatus")
 StateVariableSpecification: Any = message_class("tensorflow.tpu.StateVariableSpecification")
 HloModuleProto: Any = message_class("xla.HloModuleProto")
+TopologyProto: Any = message_class("tensorflow.tpu.TopologyProto")
+TensorProto: Any = message_class("tensorflow.TensorProto")
