@@ -39,7 +39,7 @@ def main() -> None:
     # The same ids whatever the table's size.
     ids = random.integers(0, VOCABULARY_SIZES[0], (BATCH * STEPS, IDS)).astype(np.int32)
     targets = random.normal(size=(BATCH * STEPS, 1)).astype(np.float32)
-    print(f"Keras {keras.__version__} on {keras.backend.backend()}, batch {BATCH}, {IDS} ids a sample, {DIMENSION} wide")
+    print(f"Keras {keras.__version__}, {keras.backend.backend()}: batch {BATCH}, {IDS} ids a sample, {DIMENSION} wide")
     print(f"{'rows':>10} | " + " | ".join(f"{name:>8}" for name in LAYERS) + " | milliseconds a step")
     for vocabulary_size in VOCABULARY_SIZES:
         models = {name: new_model(layer, vocabulary_size) for name, layer in LAYERS.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -70,7 +71,7 @@ def test_early_stopping_restores_the_best_tables() -> None:
     layer = layer_of(model)
     after_first = []
 
-    class WorseAndWorse(keras.callbacks.Callback):
+    class WorseAndWorse(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
             logs["metric"] = float(epoch)
             if epoch == 0:
@@ -113,7 +114,7 @@ def signum(w, g, lr, factor):  # type: ignore[no-untyped-def]
     return (w - lr * g * factor,)
 
 
-Signum = custom_optimizer(signum, factor=2.0)
+Signum: Any = custom_optimizer(signum, factor=2.0)
 
 
 def test_every_kind_of_part_is_saved() -> None:

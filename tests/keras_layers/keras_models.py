@@ -51,7 +51,7 @@ def targets(samples: int = SAMPLES) -> NDArray[np.float32]:
     return np.random.default_rng(1).normal(size=(samples, 20)).astype(np.float32)
 
 
-@keras.saving.register_keras_serializable(package="tests")
+@keras.saving.register_keras_serializable(package="tests")  # type: ignore[untyped-decorator]
 def half_squared_distance(wanted: Any, got: Any) -> Any:
     """A loss whose gradient is exactly `got - wanted` in float32."""
     return keras.ops.sum(keras.ops.square(got - wanted)) * 0.5

@@ -139,7 +139,14 @@ def test_optimizers_of_tensorflow(theirs: Any, wanted: ours.Optimizer) -> None:
     assert float(layer.learning_rate("t")) == np.float32(0.1)
 
 
-def test_a_custom_optimizer_of_tensorflow_is_refused() -> None:
-    theirs = tpu.CustomOptimizer(lambda gradient, variables: variables)
-    with pytest.raises(ConfigError, match="there is no CustomOptimizer for tables"):
-        TPUEmbedding(tpu.FeatureConfig(tpu.TableConfig(9, 2, optimizer=theirs, name="t")))
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"optimizer": tpu.CustomOptimizer(lambda gradient, variables: variables)}, "unsupported optimizer class"),
+        ({"optimizer": tpu.Adagrad(0.1, slot_variable_creation_fn=dict)}, "slot_variable_creation_fn must be None"),
+        ({"optimizer": tpu.SGD(0.1), "dtype": tf.int32}, "dtype must be float32"),
+    ],
+)
+def test_what_only_a_tpu_does_is_refused(table: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"table 't': .*{problem}"):
+        TPUEmbedding(tpu.FeatureConfig(tpu.TableConfig(9, 2, name="t", **table)))

@@ -19,7 +19,7 @@ from anycore.keras.rates import tags_of_tables
 _BACKENDS = ("jax", "tensorflow", "torch")
 
 
-class EmbeddingLayer(keras.layers.Layer):
+class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
     """Looks up ids, and updates the tables in the backward pass of a call with `training`.
 
     Keras differentiates by trainable variables alone, and a table is none: the model's optimizer would make dense

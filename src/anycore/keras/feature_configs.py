@@ -81,6 +81,8 @@ class _Tables:
             raise ConfigError(f"table {name!r} has no optimizer: give it one, or optimizer= to the layer")
         if not isinstance(table.combiner, str):
             raise ConfigError(f"table {name!r}: combiner must be 'sum', 'mean' or 'sqrtn', got {table.combiner!r}")
+        if getattr(table, "dtype", "float32") != "float32":
+            raise ConfigError(f"table {name!r}: dtype must be float32, got {table.dtype}")
         trained = as_table_optimizer(chosen, name)
         ours = isinstance(table.initializer, Initializer | None)
         self.optimizers.append(trained)
@@ -119,7 +121,7 @@ def _quantization(table: Any) -> SimulatedQuantization | None:
 
 def _input_shape(feature: Any) -> tuple[int, ...]:
     """Returns the shape of the activations without the dimension; its first entry, the batch, does not count."""
-    shape = getattr(feature, "output_shape", None)
+    shape: Any = getattr(feature, "output_shape", None)
     shape = shape.as_list() if getattr(shape, "rank", 0) else shape if isinstance(shape, tuple | list) else None
     if shape is not None:
         # keras-rs counts the dimension, TensorFlow does not.

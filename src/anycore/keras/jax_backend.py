@@ -45,7 +45,7 @@ def train(
 ) -> list[jax.Array]:
     """Returns the activations, such that computing the gradient of `anchor` updates the tables."""
 
-    @jax.custom_vjp
+    @jax.custom_vjp  # type: ignore[untyped-decorator]
     def hooked(anchor: Any, operands: Any, activations: Any) -> Any:
         del anchor, operands
         return activations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -14,7 +15,6 @@ from anycore.optimizers import (
     FTRL,
     Adadelta,
     Adagrad,
-    AdagradMomentum,
     Adam,
     CenteredRMSProp,
     Lion,
@@ -73,16 +73,6 @@ _KERAS_FIXED = {
     "gradient_accumulation_steps": None,
 }
 
-_TPU = {
-    "SGD": _Twin(StochasticGradientDescent),
-    "Adagrad": _Twin(Adagrad, starts=_ACCUMULATORS),
-    "AdagradMomentum": _Twin(
-        AdagradMomentum, {name: name for name in ("momentum", "use_nesterov", "exponent", "beta2", "epsilon")}
-    ),
-    "FTRL": _Twin(FTRL, {**_FTRL, "multiply_linear_by_lr": "multiply_linear_by_learning_rate"}, _ACCUMULATORS),
-    "Adam": _Twin(Adam, {**_BETAS, **_SAME, "use_sum_inside_sqrt": "sum_inside_sqrt"}),
-}
-
 
 def as_table_optimizer(optimizer: Any, table: str) -> TableOptimizer:
     """Returns what trains a table: ours, or the twin of a Keras optimizer, of its name, or of one of TensorFlow's TPU.
@@ -103,11 +93,11 @@ def as_table_optimizer(optimizer: Any, table: str) -> TableOptimizer:
         optimizer = keras.optimizers.get(optimizer)
     if isinstance(optimizer, keras.optimizers.Optimizer):
         return _of_keras(optimizer, table)
-    if type(optimizer).__name__ in _TPU and hasattr(optimizer, "use_gradient_accumulation"):
+    if type(optimizer).__module__.split(".")[0] == "tensorflow":
         return _of_tpu(optimizer, table)
     raise ConfigError(
         f"table {table!r}: there is no {type(optimizer).__name__} for tables, use one of anycore.optimizers, of "
-        f"keras.optimizers {', '.join(_KERAS)}, or of tf.tpu.experimental.embedding {', '.join(_TPU)}"
+        f"tf.tpu.experimental.embedding, or of keras.optimizers {', '.join(_KERAS)}"
     )
 
 
@@ -136,22 +126,26 @@ def _of_keras(optimizer: Any, table: str) -> TableOptimizer:
 
 
 def _of_tpu(optimizer: Any, table: str) -> TableOptimizer:
-    twin = _TPU[type(optimizer).__name__]
-    own = _read(optimizer, twin.fields)
-    if twin.kind is Adam:
-        own["use_non_lazy_adam"] = not optimizer.lazy_adam
-    return TableOptimizer(
-        twin.kind(
-            gradient_accumulation=optimizer.use_gradient_accumulation,
-            clipping_limits=(optimizer.clip_weight_min, optimizer.clip_weight_max),
-            gradient_clipping_limits=(optimizer.clip_gradient_min, optimizer.clip_gradient_max),
-            weight_decay_factor=optimizer.weight_decay_factor or 0.0,
-            multiply_weight_decay_factor_by_learning_rate=bool(optimizer.multiply_weight_decay_factor_by_learning_rate),
-            **own,
-        ),
-        Rate(optimizer.learning_rate),
-        _starts(optimizer, table, twin),
+    # Whoever has such an optimizer has TensorFlow, whatever Keras' backend is.
+    from anycore.tensorflow.configuration import table_configs, tables_of
+
+    if getattr(optimizer, "slot_variable_creation_fn", None) is not None:
+        raise ConfigError(f"table {table!r}: slot_variable_creation_fn must be None, for a layer has slots of its own")
+    any_table = SimpleNamespace(
+        name=table,
+        vocabulary_size=1,
+        dim=1,
+        optimizer=optimizer,
+        combiner="sum",
+        quantization_config=None,
+        dtype="float32",
     )
+    try:
+        (theirs,) = tables_of([SimpleNamespace(table=any_table)], None)
+        (config,) = table_configs([theirs])
+    except ValueError as error:
+        raise ConfigError(f"table {table!r}: {error}") from error
+    return TableOptimizer(config.optimizer, Rate(optimizer.learning_rate), theirs.initial_slots)
 
 
 def _read(optimizer: Any, names: Mapping[str, str]) -> dict[str, Any]:

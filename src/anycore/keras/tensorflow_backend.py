@@ -52,7 +52,7 @@ def train(
     if replicas > 1:
         raise ConfigError(f"one update a step needs one replica, but the strategy has {replicas}")
 
-    @tf.custom_gradient
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def hooked(anchor: tf.Tensor) -> Any:
         def gradient(*gradients: Any) -> tf.Tensor:
             operands = [rates, *arrays, *map(tf.convert_to_tensor, gradients)]

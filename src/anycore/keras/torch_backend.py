@@ -44,7 +44,7 @@ def train(
     return list(_Hook.apply(call, [rates, *arrays], anchor, *activations))
 
 
-class _Hook(torch.autograd.Function):
+class _Hook(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(
         ctx: Any, call: Call, operands: list[torch.Tensor], anchor: torch.Tensor, *activations: torch.Tensor
@@ -53,7 +53,7 @@ class _Hook(torch.autograd.Function):
         return tuple(activation.view_as(activation) for activation in activations)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         operands, ctx.operands = ctx.operands, None
         if operands is None:
