@@ -55,6 +55,7 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
     Different from a TPU:
     - A call out of order raises after a timeout, where a TPU hangs; an id out of range raises.
     - In one tf.function operations run in the order in which they stand: a `dequeue` before its `enqueue` times out.
+    - `training` of `enqueue` decides, also where `name` is given: pass training=False where no gradients follow.
     - `embedding_tables` can be read while training; it returns copies.
     - `enqueue` may be called in eager mode, in control flow and in nested functions, with any tensors.
     - `device` of `enqueue` may name a CPU too.
