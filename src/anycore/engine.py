@@ -113,16 +113,22 @@ class EmbeddingEngine:
         `table_ids`), in order or by name. `combiners` ('sum', 'mean', 'sqrtn') has one value per table or per input;
         empty means the tables' own. `mode` is 'training', 'inference', 'backward_pass_only', or None for the config's.
 
-        Raises: InputError that names the feature, the position and the value; then nothing is queued.
+        Raises: InputError that names the feature, the position and the value; then nothing is queued, and what other
+        cores have queued for that step is given up: they get a CallOrderError, or enqueue again.
         Source: the EnqueueTPUEmbedding… ops, TensorFlow 2.21.
         """
         self._check_core("enqueue", core)
-        step_mode = self._mode(mode)
-        if step_mode != Mode.INFERENCE:
-            self._check_rules()
-        batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
-        with self._schedule.lock, uninterrupted():
-            step = self._schedule.enqueue(core, batch, step_mode)
+        try:
+            step_mode = self._mode(mode)
+            if step_mode != Mode.INFERENCE:
+                self._check_rules()
+            batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
+            with self._schedule.lock, uninterrupted():
+                step = self._schedule.enqueue(core, batch, step_mode)
+        except BaseException as error:
+            with self._schedule.lock:
+                self._schedule.refuse(core, error)
+            raise
         if step.trains and step.is_enqueued:
             self._sort(step)
 
@@ -286,6 +292,14 @@ class EmbeddingEngine:
         """
         chosen, _ = self._find(table, num_shards=1, shard_id=0)
         return {name: chosen.view(name) for name in chosen.state_variables}
+
+    def close(self) -> None:
+        """Ends the waiting of calls in other threads: they raise CallOrderError, as will every call that has to wait.
+
+        Nothing else changes; the tables can still be retrieved.
+        """
+        with self._schedule.lock:
+            self._schedule.close("this engine was closed")
 
     def _read(
         self,
