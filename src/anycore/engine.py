@@ -13,26 +13,19 @@ from numpy.typing import NDArray
 
 from anycore.activations import check_activations
 from anycore.batch import IdBatch, named_inputs, read_batch
-from anycore.config import EmbeddingConfig, Mode
+from anycore.config import EmbeddingConfig
 from anycore.entries import entries_of
 from anycore.errors import ConfigError, InputError
 from anycore.gradients import read_gradients, read_learning_rates
 from anycore.interrupts import uninterrupted
 from anycore.kernels.parallel import available_threads, workers
+from anycore.modes import mode_of
 from anycore.plan import Activation, Plan
-from anycore.schedule import Schedule, Step
+from anycore.schedule import Schedule
+from anycore.sharded_tables import ShardedTables
 from anycore.sharding import Sharding
-from anycore.sorted_ids import sort_ids
-from anycore.table import Table
 from anycore.tables import Tables
-
-MODES = {
-    "inference": Mode.INFERENCE,
-    "train": Mode.TRAINING,
-    "training": Mode.TRAINING,
-    "backward_pass_only": Mode.BACKWARD_PASS_ONLY,
-}
-"""`mode_override` → mode; None and 'unspecified' mean the config's."""
+from anycore.transport import Transport
 
 
 class EmbeddingEngine:
@@ -43,10 +36,20 @@ class EmbeddingEngine:
 
     `seed` and a table's name determine its starting values. `num_threads` defaults to ANYCORE_NUM_THREADS or to the
     processors that the process may use; it never changes a result.
+
+    With a `transport` several processes share the tables: each has an engine of the same config, keeps its part of the
+    rows and works for its part of the cores, numbered here from 0. Every method but `enqueue` is then called by all of
+    them in the same order.
     """
 
     def __init__(
-        self, config: EmbeddingConfig, *, seed: int = 0, num_threads: int | None = None, timeout: float = 60.0
+        self,
+        config: EmbeddingConfig,
+        *,
+        seed: int = 0,
+        num_threads: int | None = None,
+        timeout: float = 60.0,
+        transport: Transport | None = None,
     ) -> None:
         if not isinstance(config, EmbeddingConfig):
             raise ConfigError(
@@ -59,10 +62,16 @@ class EmbeddingEngine:
         self.config = config
         self._plan = Plan(config)
         self._workers = workers(num_threads or available_threads())
-        self._tables = Tables(self._plan, seed, self._workers)
+        self._tables: Tables | ShardedTables
+        if transport is None:
+            self._num_cores = config.num_tensor_cores
+            self._tables = Tables(self._plan, seed, self._workers)
+        else:
+            self._tables = ShardedTables(self._plan, seed, self._workers, transport, timeout)
+            self._num_cores = self._tables.num_cores
         pipelined = config.pipeline_execution_with_tensor_core
-        self._schedule = Schedule(config.num_tensor_cores, pipelined=pipelined, timeout=timeout)
-        self._keeps_gradients = pipelined or config.num_tensor_cores > 1
+        self._schedule = Schedule(self._num_cores, pipelined=pipelined, timeout=timeout)
+        self._keeps_gradients = pipelined or self._num_cores > 1
         # A partial, not a method: an engine in a circle would keep its tables until the garbage is collected.
         self._entries = lru_cache(maxsize=16)(partial(entries_of, self._plan))
 
@@ -119,18 +128,20 @@ class EmbeddingEngine:
         """
         self._check_core("enqueue", core)
         try:
-            step_mode = self._mode(mode)
-            if step_mode != Mode.INFERENCE:
-                self._check_rules()
+            step_mode = mode_of(self.config, mode)
             batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
             with self._schedule.lock, uninterrupted():
                 step = self._schedule.enqueue(core, batch, step_mode)
+                if step.is_enqueued:
+                    call = f"enqueue of step {step.number}, mode {step_mode.name}"
+                    step.ids = self._tables.begin(step.batches, call, trains=step.trains, ahead=True)
         except BaseException as error:
             with self._schedule.lock:
-                self._schedule.refuse(core, error)
+                number = self._schedule.refuse(core, error)
+                self._tables.refuse(f"enqueue of step {number}", error, ahead=True)
             raise
-        if step.trains and step.is_enqueued:
-            self._sort(step)
+        if step.trains and step.is_enqueued and not self._tables.works_ahead:
+            step.ids.result()
 
     def receive_activations(
         self, core: int = 0, *, out: Sequence[NDArray[np.float32]] | None = None
@@ -152,7 +163,11 @@ class EmbeddingEngine:
             with uninterrupted():
                 if not step.trains:
                     self._apply_updates(drain=True)
-                activations = self._tables.look_up(step.batches[core], out)
+                try:
+                    activations = self._tables.look_up(step.batches, step.ids, core, out)
+                except InputError:
+                    self._schedule.mark_refused(core, step)
+                    raise
                 self._schedule.mark_received(core, step)
                 self._apply_updates()
         return activations
@@ -172,16 +187,24 @@ class EmbeddingEngine:
         Source: `SendTPUEmbeddingGradients`, TensorFlow 2.21.
         """
         self._check_core("send_gradients", core)
-        rates = read_learning_rates(self._plan, learning_rates)
-        checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
+        try:
+            rates = read_learning_rates(self._plan, learning_rates)
+            checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
+            with self._schedule.lock, uninterrupted():
+                step = self._schedule.next_to_send(core)
+                if step.learning_rates not in (None, rates):
+                    raise InputError(
+                        f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
+                        f"{step.learning_rates}, got {rates}"
+                    )
+                self._schedule.mark_sent(core, step, checked, rates)
+        except InputError as error:
+            with self._schedule.lock:
+                step = self._schedule.next_to_send(core)
+                if self._schedule.would_be_due(step):
+                    self._tables.refuse(f"update of step {step.number}", error)
+            raise
         with self._schedule.lock, uninterrupted():
-            step = self._schedule.next_to_send(core)
-            if step.learning_rates not in (None, rates):
-                raise InputError(
-                    f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
-                    f"{step.learning_rates}, got {rates}"
-                )
-            self._schedule.mark_sent(core, step, checked, rates)
             self._apply_updates()
 
     def look_up(
@@ -201,14 +224,14 @@ class EmbeddingEngine:
 
         Raises: InputError that names the feature, the position and the value.
         """
-        if out is not None:
-            check_activations(self._plan, out)
-        batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
-        with self._schedule.lock:
+        with self._schedule.lock, self._tables.agreed("look_up"):
+            if out is not None:
+                check_activations(self._plan, out)
+            batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
             self._schedule.wait_until_whole("look_up")
-            with uninterrupted():
-                self._apply_updates(drain=True)
-                return self._tables.look_up(batch, out)
+        with self._schedule.lock, uninterrupted():
+            self._apply_updates(drain=True)
+            return self._tables.look_up([batch], self._tables.begin([batch], "look_up", trains=False), out=out)
 
     def update(
         self,
@@ -228,17 +251,16 @@ class EmbeddingEngine:
 
         Raises: InputError as `enqueue` and `send_gradients` do; then nothing has changed.
         """
-        self._mode("training")
-        self._check_rules()
-        rates = read_learning_rates(self._plan, learning_rates)
-        checked = read_gradients(self._plan, gradients, copy=False)
-        batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
-        ids = sort_ids(self._plan, self._tables.descriptors, [batch], self._workers)
-        with self._schedule.lock:
+        with self._schedule.lock, self._tables.agreed("update"):
+            mode_of(self.config, "training")
+            rates = read_learning_rates(self._plan, learning_rates)
+            checked = read_gradients(self._plan, gradients, copy=False)
+            batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
             self._schedule.wait_until_whole("update")
-            with uninterrupted():
-                self._apply_updates(drain=True)
-                self._tables.update(ids, [checked], rates)
+        with self._schedule.lock, uninterrupted():
+            self._apply_updates(drain=True)
+            ids = self._tables.begin([batch], "update", trains=True)
+            self._tables.prepare_update(ids.result(), [checked], rates, "update")()
 
     def load(
         self, table: str | int, state_variables: Mapping[str, Any], *, num_shards: int = 1, shard_id: int = 0
@@ -256,18 +278,19 @@ class EmbeddingEngine:
         self._load(list(tables.items()), num_shards, shard_id)
 
     def _load(self, tables: Sequence[tuple[Any, Mapping[str, Any]]], num_shards: int, shard_id: int) -> None:
-        loads = []
-        for table, state_variables in tables:
-            chosen, rows = self._find(table, num_shards, shard_id)
-            count = len(range(*rows.indices(chosen.config.vocabulary_size)))
-            loads.append((chosen, rows, chosen.checked(state_variables, count)))
         with self._schedule.lock:
-            self._schedule.wait_until_whole("load")
+            with self._tables.agreed("load"):
+                loads = []
+                for table, state_variables in tables:
+                    chosen, ids = self._find(table, num_shards, shard_id)
+                    config = self.config.tables[chosen]
+                    rows = len(range(*ids.indices(config.vocabulary_size)))
+                    loads.append((chosen, ids, self._tables[chosen].checked(state_variables, rows)))
+                self._schedule.wait_until_whole("load")
             with uninterrupted():
                 self._apply_updates(drain=True)
-                for chosen, rows, arrays in loads:
-                    for name, array in arrays.items():
-                        chosen.view(name)[rows] = array
+                for each in loads:
+                    self._tables.load(*each)
 
     def retrieve(self, table: str | int, *, num_shards: int = 1, shard_id: int = 0) -> dict[str, NDArray[np.float32]]:
         """Returns copies of a table's state variables by name, or of one shard's, float32 [rows, dimension].
@@ -276,12 +299,13 @@ class EmbeddingEngine:
 
         Raises: InputError for an unknown table or shard.
         """
-        chosen, rows = self._find(table, num_shards, shard_id)
         with self._schedule.lock:
-            self._schedule.wait_until_whole("retrieve")
+            with self._tables.agreed("retrieve"):
+                chosen, ids = self._find(table, num_shards, shard_id)
+                self._schedule.wait_until_whole("retrieve")
             with uninterrupted():
                 self._apply_updates(drain=True)
-            return {name: chosen.view(name)[rows].copy() for name in chosen.state_variables}
+            return self._tables.retrieve(chosen, ids)
 
     def views(self, table: str | int) -> dict[str, NDArray[np.float32]]:
         """Returns a table's state variables by name, float32 [rows, dimension]: the table's memory itself, no copies.
@@ -290,8 +314,20 @@ class EmbeddingEngine:
 
         Raises: InputError for an unknown table.
         """
-        chosen, _ = self._find(table, num_shards=1, shard_id=0)
+        index, _ = self._find(table, num_shards=1, shard_id=0)
+        chosen = self._tables[index]
         return {name: chosen.view(name) for name in chosen.state_variables}
+
+    def stats(self) -> dict[str, float]:
+        """Returns what this process has moved to and from others; nothing without a transport.
+
+        `steps` counts those that trained. `bytes_sent_per_step` and `bytes_received_per_step` hold all bytes, those of
+        other calls too, `least_bytes_…` what a step needs at least: an id for each distinct row that a core needs and
+        another process keeps, its parameters and its gradient. `largest_share_of_rows` is the greatest part of all
+        these rows, own ones too, that one process keeps.
+        """
+        with self._schedule.lock:
+            return self._tables.stats()
 
     def close(self) -> None:
         """Ends the waiting of calls in other threads: they raise CallOrderError, as will every call that has to wait.
@@ -323,54 +359,34 @@ class EmbeddingEngine:
 
     def _apply_updates(self, *, drain: bool = False) -> None:
         while (step := self._schedule.next_due(drain=drain)) is not None:
-            self._sort(step)
-            apply = self._tables.prepare_update(step.sorted_ids, step.gradients, step.learning_rates or ())
+            try:
+                ids = step.ids.result()
+            except InputError:
+                self._schedule.mark_applied(step)  # another process refused its part, so there is nothing to update
+                raise
+            rates, call = step.learning_rates or (), f"update of step {step.number}"
+            try:
+                apply = self._tables.prepare_update(ids, step.gradients, rates, call)
+            except InputError:
+                self._schedule.mark_unsent(step)
+                raise
             # What could fail has succeeded: from here on the step is done, and never done twice.
             self._schedule.mark_applied(step)
             apply()
 
-    def _sort(self, step: Step) -> None:
-        with step.sorting:
-            if step.sorted_ids is None:
-                step.sorted_ids = sort_ids(self._plan, self._tables.descriptors, step.batches, self._workers)
-
-    def _find(self, table: str | int, num_shards: int, shard_id: int) -> tuple[Table, slice]:
+    def _find(self, table: str | int, num_shards: int, shard_id: int) -> tuple[int, slice]:
+        """Returns the number of a table, and the ids of its shard."""
         names = [config.name for config in self.config.tables]
         index = names.index(table) if table in names else table
         if not isinstance(index, int | np.integer) or not 0 <= index < len(names):
             raise InputError(f"there is no table {table!r}, the tables are {names}")
-        chosen = self._tables[int(index)]
-        sharding = Sharding(
-            chosen.config.name, chosen.config.vocabulary_size, num_shards, self.config.sharding_strategy
-        )
-        return chosen, sharding.ids_of_shard(shard_id)
-
-    def _mode(self, mode: str | None) -> Mode:
-        if mode is None or mode == "unspecified":
-            return self.config.mode
-        if mode not in MODES:
-            raise InputError(f"Unsupported value {mode!r} specified for mode_override, use one of {', '.join(MODES)}")
-        if not self.config.trains and MODES[mode] != Mode.INFERENCE:
-            raise InputError(
-                f"mode_override {mode!r} needs a config that trains, this one has mode INFERENCE "
-                "(TPUEmbeddingConfiguration.mode)"
-            )
-        return MODES[mode]
-
-    def _check_rules(self) -> None:
-        for table in self.config.tables:
-            name = table.optimizer.wire_name
-            if table.optimizer.rule is None:
-                raise ConfigError(
-                    f"table {table.name!r}: the arithmetic of {name} is not published, so it looks up but does not "
-                    f"train; supply a rule: derive YourClass with one from {type(table.optimizer).__name__}, and give "
-                    f"optimizer=YourClass() to TableConfig, or optimizers={{{name!r}: YourClass}} to "
-                    f"EmbeddingConfig.from_proto or configure_tpu_embedding (OptimizationParameters.{name})"
-                )
+        chosen = self.config.tables[int(index)]
+        sharding = Sharding(chosen.name, chosen.vocabulary_size, num_shards, self.config.sharding_strategy)
+        return int(index), sharding.ids_of_shard(shard_id)
 
     def _check_core(self, call: str, core: int) -> None:
-        if not isinstance(core, int | np.integer) or not 0 <= core < self.config.num_tensor_cores:
+        if not isinstance(core, int | np.integer) or not 0 <= core < self._num_cores:
             raise InputError(
-                f"{call}: core must be in [0, {self.config.num_tensor_cores}), got {core!r} "
+                f"{call}: core must be in [0, {self._num_cores}), got {core!r} "
                 "(TPUEmbeddingConfiguration.num_tensor_cores)"
             )

@@ -3,10 +3,11 @@
 AnycoreError
 ├── ConfigError      a configuration cannot be used           (also a ValueError)
 ├── InputError       the arguments of one call cannot be used (also a ValueError)
-└── CallOrderError   a call came before one that it needs     (also a RuntimeError)
-    └── CallTimeoutError   and that one did not come in time  (also a TimeoutError)
+├── CallOrderError   a call came before one that it needs     (also a RuntimeError)
+│   └── CallTimeoutError   and that one did not come in time  (also a TimeoutError)
+└── TransportError   another process is gone or silent        (also a ConnectionError)
 
-A call that raises one of them has changed nothing.
+A call that raises one of them has changed nothing; after a TransportError this process alone knows that.
 """
 
 from __future__ import annotations
@@ -30,3 +31,7 @@ class CallOrderError(AnycoreError, RuntimeError):
 
 class CallTimeoutError(CallOrderError, TimeoutError):
     """A call waited in vain for the missing one."""
+
+
+class TransportError(AnycoreError, ConnectionError):
+    """Another process is gone or did not answer in time; the text names it."""

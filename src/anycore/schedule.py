@@ -28,9 +28,10 @@ class Step:
     gradients: list[Any]
     learning_rates: tuple[float, ...] | None = None
     received: set[int] = field(default_factory=set)
-    sorted_ids: Any = None
-    """The ids of all cores by row; `sorting` guards the work of making it."""
-    sorting: threading.Lock = field(default_factory=threading.Lock)
+    ids: Any = None
+    """What the tables make of the batches once every core has enqueued."""
+    refused: bool = False
+    """Whether another process refused its part."""
 
     @property
     def is_enqueued(self) -> bool:
@@ -40,7 +41,7 @@ class Step:
     @property
     def trains(self) -> bool:
         """True when gradients must follow."""
-        return self.mode != Mode.INFERENCE
+        return self.mode != Mode.INFERENCE and not self.refused
 
     @property
     def is_sent(self) -> bool:
@@ -92,22 +93,34 @@ class Schedule:
         self.lock.notify_all()
         return step
 
-    def refuse(self, core: int, error: BaseException) -> None:
-        """Gives up the step that a refused batch of the core would have joined, and those that others began after it.
+    def refuse(self, core: int, error: BaseException) -> int:
+        """Gives up the step that a refused batch of the core would have joined, on all cores; returns its number.
 
-        The batches of other cores would be joined by that of another step. No update of these steps has happened, for
-        each waits for this core. The other cores learn of it when they receive or send.
+        The batches of other cores would be joined by that of another step. No update of this step has happened, for it
+        waits for this core. Those that have enqueued learn of it when they receive or send, unless they go on.
         """
-        first = self._next_enqueue[core]
-        for number in [number for number in self._steps if number >= first]:
-            del self._steps[number]
+        number = self._next_enqueue[core]
+        self._steps.pop(number, None)
         for other, following in enumerate(self._next_enqueue):
-            if following > first:
-                self._next_enqueue[other] = first
-                self._to_receive[other] = deque(number for number in self._to_receive[other] if number < first)
+            if following > number:
                 self._given_up[other] = (
-                    f"step {first} was given up on all cores, for enqueue(core={core}) was refused: {error}"
+                    f"step {number} was given up on all cores, for enqueue(core={core}) was refused: {error}"
                 )
+                if number in self._to_receive[other]:
+                    self._to_receive[other].remove(number)
+            self._next_enqueue[other] = max(following, number + 1)
+        self.lock.notify_all()
+        return number
+
+    def mark_refused(self, core: int, step: Step) -> None:
+        """Notes that the core knows that another process refused the step; nothing more is to be done of it."""
+        step.refused = True
+        self.mark_received(core, step)
+
+    def mark_unsent(self, step: Step) -> None:
+        """Forgets the step's gradients; every core must send them again."""
+        step.gradients[:] = [None] * self._num_cores
+        step.learning_rates = None
         self.lock.notify_all()
 
     def close(self, reason: str) -> None:
@@ -174,6 +187,10 @@ class Schedule:
         if step is None or not step.is_sent or (not drain and self._is_held(step)):
             return None
         return step
+
+    def would_be_due(self, step: Step) -> bool:
+        """Returns whether the step's update is what comes next, once all its gradients are there."""
+        return next(self._training_steps(), None) is step and not self._is_held(step)
 
     def mark_applied(self, step: Step) -> None:
         """Forgets a step, at the moment before its update begins: from then on it counts as done."""

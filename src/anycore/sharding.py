@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from math import gcd
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,3 +100,17 @@ class Sharding:
         smaller, larger_shards = divmod(self.vocabulary_size, self.num_shards)
         shard_id = np.asarray(shard_id, np.int64)
         return shard_id * smaller + np.minimum(shard_id, larger_shards)
+
+
+def overlap(a: range, b: range) -> range:
+    """Returns the ids that are in both of two ascending ranges, as a range."""
+    divisor = gcd(a.step, b.step)
+    if not a or not b or (b.start - a.start) % divisor:
+        return range(0)
+    # The first id of `a`, counted in its steps, that is an id of `b` wherever that begins (Chinese remainder theorem).
+    turns = b.step // divisor
+    steps = (b.start - a.start) // divisor * pow(a.step // divisor, -1, turns) % turns
+    first, step = a.start + steps * a.step, a.step * turns
+    lowest = max(a.start, b.start)
+    first += max(0, -(-(lowest - first) // step)) * step
+    return range(first, min(a[-1], b[-1]) + 1, step)

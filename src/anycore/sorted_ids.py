@@ -13,7 +13,6 @@ from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.kernels.parallel import Workers
 from anycore.kernels.sort import cut_segments, sort_rows
-from anycore.plan import Plan
 
 _SMALL_STEP = 1 << 12
 _SMALLEST_SEGMENT = 1 << 16
@@ -39,12 +38,17 @@ class SortedIds:
         return len(self.samples) < _SMALL_STEP
 
 
-def sort_ids(plan: Plan, tables: NDArray[np.int64], batches: Sequence[IdBatch], workers: Workers) -> SortedIds:
-    """Returns the ids of one step, the batches of all cores in core order, sorted by row."""
-    table_splits = np.array([batch.splits[plan.sample_offsets] for batch in batches])
+def sort_ids(
+    sample_offsets: NDArray[np.int64], tables: NDArray[np.int64], batches: Sequence[IdBatch], workers: Workers
+) -> SortedIds:
+    """Returns the ids of one step, the batches of all cores in core order, sorted by row.
+
+    Table t owns the sample rows sample_offsets[t] … sample_offsets[t + 1] of every batch.
+    """
+    table_splits = np.array([batch.splits[sample_offsets] for batch in batches])
     id_offsets = table_splits.sum(axis=0)
     cores = np.array([[address(batch.splits), address(batch.ids), address(batch.gains)] for batch in batches])
-    segments = cut_segments(tables, plan.sample_offsets, cores, id_offsets, workers.num_threads, _SMALLEST_SEGMENT)
+    segments = cut_segments(tables, sample_offsets, cores, id_offsets, workers.num_threads, _SMALLEST_SEGMENT)
     count, num_segments = int(id_offsets[-1]), len(segments)
     weighted = np.array([batch.weighted for batch in batches])
     any_weighted = np.asarray(weighted.any(axis=0))
@@ -60,7 +64,7 @@ def sort_ids(plan: Plan, tables: NDArray[np.int64], batches: Sequence[IdBatch], 
     workers.run(
         sort_rows,
         tables,
-        plan.sample_offsets,
+        sample_offsets,
         cores,
         weighted,
         segments,

@@ -1,4 +1,4 @@
-"""One table in memory: its parameters and slots, row by row."""
+"""One table in memory, or the shard of it that this process holds: its parameters and slots, row by row."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _FILL_ROWS = 1 << 14
 
 
 class Table:
-    """The records [parameters | slot | …] of one table; owner of their memory.
+    """The records [parameters | slot | …] of one table, or of the ids of a shard; owner of their memory.
 
     A record starts at a cache line where that costs at most a tenth more memory.
     """
 
-    def __init__(self, config: TableConfig) -> None:
+    def __init__(self, config: TableConfig, ids: range | None = None) -> None:
         self.config = config
+        self._ids = range(config.vocabulary_size) if ids is None else ids
         self.state_variables = config.optimizer.state_variables
         widths = [config.dimension, *(1 if slot.per_row else config.dimension for slot in config.optimizer.slots)]
         ends = np.cumsum(widths).tolist()
@@ -41,7 +42,7 @@ class Table:
         self._records = self._allocate()
 
     def _allocate(self) -> NDArray[np.float32]:
-        rows, stride = self.config.vocabulary_size, self._stride
+        rows, stride = len(self._ids), self._stride
         try:
             block = np.empty(rows * stride + _LINE_FLOATS, np.float32)
         except (MemoryError, ValueError) as error:
@@ -55,22 +56,23 @@ class Table:
 
     def descriptor(self) -> tuple[int, int, int, int]:
         """Returns the table's row of `kernels.records`; valid as long as the table lives."""
-        return address(self._records), self._stride * 4, self.config.dimension, self.config.vocabulary_size
+        return address(self._records), self._stride * 4, self.config.dimension, len(self._ids)
 
     def view(self, variable: str) -> NDArray[np.float32]:
-        """Returns float32[vocabulary_size, dimension or 1], the state variable itself and no copy."""
+        """Returns float32[rows, dimension or 1], the state variable itself and no copy."""
         return self._records[:, self._columns[variable]]
 
     def initialise(self, seed: int) -> Iterable[Callable[[], None]]:
         """Returns jobs that together write every starting value; they may run in any order and thread."""
-        rows = self.config.vocabulary_size
+        rows = len(self._ids)
         for first in range(0, rows, _FILL_ROWS):
             yield partial(self._initialise_rows, first, min(first + _FILL_ROWS, rows), seed)
 
     def _initialise_rows(self, first: int, last: int, seed: int) -> None:
-        self.config.initial_parameters.fill(self.view("parameters")[first:last], first, seed, self.config.name)
+        first_id, name = self._ids[first], self.config.name
+        self.config.initial_parameters.fill(self.view("parameters")[first:last], first_id, seed, name, self._ids.step)
         for slot in self.config.optimizer.slots:
-            Constant(slot.initial_value).fill(self.view(slot.name)[first:last], first, seed, self.config.name)
+            Constant(slot.initial_value).fill(self.view(slot.name)[first:last], first_id, seed, name)
 
     def checked(self, state_variables: Mapping[str, Any], rows: int) -> dict[str, NDArray[np.float32]]:
         """Returns the given state variables as float32[rows, dimension], or [rows, 1] for a slot that is per row.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +24,28 @@ from anycore.kernels.tasks import cut_rows
 from anycore.kernels.update import place_rows, update
 from anycore.optimizers import Optimizer
 from anycore.optimizers.compose import settings_of
+from anycore.pending import Pending
 from anycore.plan import Plan
-from anycore.sorted_ids import SortedIds
+from anycore.sorted_ids import SortedIds, sort_ids
 from anycore.table import Table
 
 _log = logging.getLogger("anycore")
 
 
 class Tables:
-    """The tables of a plan; owner of their memory, and the only one that writes it."""
+    """The tables of a plan, or their shards; owner of their memory, and the only one that writes it.
 
-    def __init__(self, plan: Plan, seed: int, workers: Workers) -> None:
+    `shards` holds the ids of each table that are kept here, None stands for all.
+    """
+
+    works_ahead = False
+    """Whether what `begin` returns is worked out before anybody asks for it."""
+
+    def __init__(self, plan: Plan, seed: int, workers: Workers, shards: Sequence[range] | None = None) -> None:
         self._workers = workers
-        self._tables = [Table(config) for config in plan.config.tables]
+        self._tables = [
+            Table(config, shards[table] if shards else None) for table, config in enumerate(plan.config.tables)
+        ]
         self._optimizers = [table.optimizer for table in plan.config.tables]
         self.descriptors = np.array([table.descriptor() for table in self._tables], np.int64)
         self.follow(plan)
@@ -54,15 +65,36 @@ class Tables:
     def __getitem__(self, index: int) -> Table:
         return self._tables[index]
 
+    def agreed(self, call: str) -> AbstractContextManager[None]:
+        """Returns a context for the checks of a call that several processes make together; here there is one."""
+        return nullcontext()
+
+    def refuse(self, call: str, error: BaseException, *, ahead: bool = False) -> None:
+        """Tells other processes that a call was refused here; here there are none."""
+
+    def begin(self, batches: Sequence[IdBatch], call: str, *, trains: bool, ahead: bool = False) -> Pending[SortedIds]:
+        """Returns what `look_up` and `prepare_update` need of a step, the batches of all cores."""
+        return Pending(partial(sort_ids, self._plan.sample_offsets, self.descriptors, batches, self._workers))
+
     def look_up(
-        self, batch: IdBatch, out: Sequence[NDArray[np.float32]] | None = None
+        self,
+        batches: Sequence[IdBatch],
+        ids: Pending[Any],
+        core: int = 0,
+        out: Sequence[NDArray[np.float32]] | None = None,
     ) -> Sequence[NDArray[np.float32]]:
         """Returns the activations of one core's batch, in the plan's order, in `out` or in new arrays."""
+        return self.look_up_records(batches[core], self.descriptors, out)
+
+    def look_up_records(
+        self, batch: IdBatch, tables: NDArray[np.int64], out: Sequence[NDArray[np.float32]] | None
+    ) -> Sequence[NDArray[np.float32]]:
+        """Does as `look_up` in records at other places: tables int64[T, 4] as `kernels.records`."""
         activations = new_activations(self._plan) if out is None else out
         self._workers.run(
             lookup,
             batch.tasks,
-            self.descriptors,
+            tables,
             self._quantization,
             batch.ids,
             batch.splits,
@@ -73,21 +105,34 @@ class Tables:
         )
         return activations
 
-    def update(
-        self, ids: SortedIds, gradients: Sequence[Sequence[Gradient | None]], learning_rates: Sequence[float]
-    ) -> None:
-        """Applies one step: gradients[core][activation] of all cores (None: zeros), learning_rates[tag]."""
-        self.prepare_update(ids, gradients, learning_rates)()
-
     def prepare_update(
-        self, ids: SortedIds, gradients: Sequence[Sequence[Gradient | None]], learning_rates: Sequence[float]
+        self,
+        ids: SortedIds,
+        gradients: Sequence[Sequence[Gradient | None]],
+        learning_rates: Sequence[float],
+        call: str = "",
     ) -> Callable[[], None]:
-        """Returns what `update` has left to do when all memory that it needs is there."""
+        """Returns what is left to do of a step's update when all memory that it needs is there.
+
+        gradients[core][activation] of all cores (None: zeros), learning_rates[tag].
+        """
+        return self.prepare_rows_update(
+            ids, self.gradient_rows(gradients), self._plan.sample_offsets, len(gradients), learning_rates
+        )
+
+    def prepare_rows_update(
+        self,
+        ids: SortedIds,
+        gradient_rows: NDArray[np.int64],
+        sample_offsets: NDArray[np.int64],
+        num_cores: int,
+        learning_rates: Sequence[float],
+    ) -> Callable[[], None]:
+        """Does as `prepare_update` with gradients by address, as `gradient_rows` lays them out."""
         settings = self._settings.copy()
         for table in self._dynamic:
             new = settings_of(self._optimizers[table], learning_rates)
             settings[table, : len(new)] = new
-        gradient_rows = self._gradient_rows(gradients)
         tasks = cut_rows(self.descriptors, self.steps, ids.segments, ids.distinct, ids.rows, ids.starts)
         return partial(
             self._workers.run,
@@ -102,12 +147,12 @@ class Tables:
             ids.gains,
             ids.weighted,
             gradient_rows,
-            self._plan.sample_offsets,
-            len(gradients),
+            sample_offsets,
+            num_cores,
             parallel=len(tasks) > len(self._optimizers) or not ids.is_small,
         )
 
-    def _gradient_rows(self, gradients: Sequence[Sequence[Gradient | None]]) -> NDArray[np.int64]:
+    def gradient_rows(self, gradients: Sequence[Sequence[Gradient | None]]) -> NDArray[np.int64]:
         """Returns the address of the gradient of every sample row, table by table and in each core after core."""
         offsets = self._plan.sample_offsets
         zero = (address(self._zero), 0)
@@ -121,6 +166,20 @@ class Tables:
         rows = np.empty(int(offsets[-1]) * len(gradients), np.int64)
         place_rows(np.array(places, np.int64), rows)
         return rows
+
+    def load(self, table: int, ids: slice, state_variables: Mapping[str, NDArray[np.float32]]) -> None:
+        """Overwrites state variables of the given ids, all of them kept here."""
+        for name, array in state_variables.items():
+            self._tables[table].view(name)[ids] = array
+
+    def retrieve(self, table: int, ids: slice) -> dict[str, NDArray[np.float32]]:
+        """Returns copies of the state variables of the given ids."""
+        chosen = self._tables[table]
+        return {name: chosen.view(name)[ids].copy() for name in chosen.state_variables}
+
+    def stats(self) -> dict[str, float]:
+        """Returns nothing, for nothing moves between processes."""
+        return {}
 
     def _compile(self) -> NDArray[np.int64]:
         """Returns the tables' rows of `kernels.update.optimizers`, compiled now so that no step waits for it."""

@@ -78,11 +78,11 @@ def update(
             record = address + rows[k] * stride
             if not optimizers[table, ACCUMULATE]:
                 for place in range(starts[k], starts[k + 1]):
-                    _sum(total, samples, gains, weighted[table], place, place + 1, gradients, dimension)
+                    sum_places(total, samples, gains, weighted[table], place, place + 1, gradients, dimension)
                     call_step(step, record, total, dimension, setting)
                 continue
             if num_cores == 1:
-                _sum(total, samples, gains, weighted[table], starts[k], starts[k + 1], gradients, dimension)
+                sum_places(total, samples, gains, weighted[table], starts[k], starts[k + 1], gradients, dimension)
             else:
                 _sum_cores(
                     total,
@@ -103,7 +103,7 @@ def update(
 
 
 @njit(nogil=True, cache=True)
-def _sum(total, samples, gains, weighted, first, last, gradients, dimension):
+def sum_places(total, samples, gains, weighted, first, last, gradients, dimension):
     """Writes Σ gain · gradient over the places first … last - 1, in that order, to the address `total`."""
     target = floats(total, dimension)
     for place in range(first, last):
@@ -127,9 +127,9 @@ def _sum_cores(total, part, samples, gains, weighted, first, last, gradients, di
         while end < last and samples[end] // samples_per_core == core:
             end += 1
         if start == first:
-            _sum(total, samples, gains, weighted, start, end, gradients, dimension)
+            sum_places(total, samples, gains, weighted, start, end, gradients, dimension)
         else:
-            _sum(part, samples, gains, weighted, start, end, gradients, dimension)
+            sum_places(part, samples, gains, weighted, start, end, gradients, dimension)
             target, addend = floats(total, dimension), floats(part, dimension)
             for d in range(dimension):
                 target[d] += addend[d]

@@ -1,0 +1,80 @@
+"""Processes that torchrun starts, connected by torch.distributed's gloo."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from anycore.errors import ConfigError, TransportError
+from anycore.transport.transport import Buffers, Transport
+
+_LATE = 0.2
+"""Seconds that another process gets to show that it is gone too, once one has."""
+
+
+class TorchTransport(Transport):
+    """The processes of a group of torch.distributed, by default all; gloo carries the bytes whatever its backend.
+
+    Raises: ConfigError when torch.distributed is not initialised.
+    """
+
+    def __init__(self, group: Any = None, *, timeout: float = 60.0) -> None:
+        import torch.distributed
+
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            raise ConfigError(
+                "torch.distributed is not initialised; start the program with torchrun and call "
+                'torch.distributed.init_process_group("gloo") first'
+            )
+        self._group, self._timeout = group, timeout
+        self.rank = torch.distributed.get_rank(group)
+        self.size = torch.distributed.get_world_size(group)
+
+    def channel(self, timeout: float) -> Transport:
+        """Returns a transport over a new gloo group of the same processes."""
+        import torch.distributed as dist
+
+        ranks = dist.get_process_group_ranks(self._group or dist.group.WORLD)
+        group = dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True)
+        return type(self)(group, timeout=timeout)
+
+    def exchange(self, outgoing: Buffers, incoming: Buffers) -> None:
+        """Sends outgoing[p] to every other process p and fills incoming[p]. Raises: TransportError that names them."""
+        import torch
+        import torch.distributed as dist
+
+        transfers: list[tuple[int, Any]] = []
+        failed: dict[int, str] = {}
+        for distance in range(1, self.size):
+            # Everybody begins with the next one, so that no process is everybody's first.
+            for start, buffers, other in (
+                (dist.irecv, incoming, (self.rank - distance) % self.size),
+                (dist.isend, outgoing, (self.rank + distance) % self.size),
+            ):
+                if buffers[other].size and other not in failed:
+                    try:
+                        work = start(
+                            torch.from_numpy(buffers[other]), group=self._group, **{_PEER[start.__name__]: other}
+                        )
+                        transfers.append((other, work))
+                    except RuntimeError as error:
+                        failed[other] = _reason(error)
+        deadline = time.monotonic() + self._timeout
+        for other, work in transfers:
+            try:
+                work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
+            except RuntimeError as error:
+                failed.setdefault(other, _reason(error))
+                deadline = min(deadline, time.monotonic() + _LATE)
+        if failed:
+            raise TransportError(
+                "; ".join(f"process {other} is gone or silent ({reason})" for other, reason in sorted(failed.items()))
+            )
+
+
+_PEER = {"irecv": "group_src", "isend": "group_dst"}
+
+
+def _reason(error: RuntimeError) -> str:
+    return str(error).splitlines()[0]
