@@ -281,7 +281,7 @@ def test_a_refused_enqueue_queues_nothing() -> None:
     engine = small_engine()
     with pytest.raises(InputError, match=r"feature 'f': embedding_indices\[1\] must be an id in \[0, 4\) .* got 4"):
         engine.enqueue([[0, 4]])
-    with pytest.raises(CallOrderError, match="step 0 was never enqueued"):
+    with pytest.raises(CallOrderError, match="step 1 was never enqueued"):
         engine.receive_activations()
 
 

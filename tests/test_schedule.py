@@ -304,28 +304,58 @@ def test_a_refused_core_takes_the_batches_of_the_others_with_it() -> None:
         match=r"receive_activations\(core=0\): step 0 was given up on all cores, for enqueue\(core=1\) .* id 99",
     ):
         story.receive(0)
-    assert [story.enqueue(core=core).number for core in (0, 1)] == [0, 0]
-    assert [story.receive(core) for core in (0, 1)] == [0, 0]
-    assert [story.send(core) for core in (0, 1)] == [0, 0]
-    assert story.applied == [0]
+    assert [story.enqueue(core=core).number for core in (0, 1)] == [1, 1]
+    assert [story.receive(core) for core in (0, 1)] == [1, 1]
+    assert [story.send(core) for core in (0, 1)] == [1, 1]
+    assert story.applied == [1]
 
 
 def test_a_step_that_a_core_has_received_and_sent_is_given_up_too() -> None:
     story = Story(num_cores=2)
     story.enqueue(core=0)
     story.receive(0)
-    story.send(0)
-    story.enqueue(core=0)
     refuse(story, core=1)
     with pytest.raises(CallOrderError, match=r"send_gradients\(core=0\): step 0 was given up"):
         story.send(0)
     for core in (0, 1):
-        assert story.enqueue(core=core).number == 0
-        assert story.receive(core) == 0
-    assert story.applied == []
+        assert story.enqueue(core=core).number == 1
+        assert story.receive(core) == 1
+        assert story.send(core) == 1
+    assert story.applied == [1]
+
+
+def test_what_a_core_has_enqueued_after_the_step_given_up_stays() -> None:
+    story = Story(num_cores=2)
+    for _ in range(2):
+        story.enqueue(core=0)
+    refuse(story, core=1)
+    assert story.enqueue(core=1).number == 1
+    assert [story.receive(core) for core in (0, 1)] == [1, 1]
+
+
+def test_all_cores_send_anew_what_was_not_applied() -> None:
+    story = Story(num_cores=2)
     for core in (0, 1):
-        assert story.send(core) == 0
+        story.enqueue(core=core)
+        story.receive(core)
+    story.send(0)
+    with story.schedule.lock:
+        step = story.schedule.next_to_send(1)
+        assert story.schedule.would_be_due(step)
+        story.schedule.mark_unsent(step)
+    assert [story.send(core) for core in (0, 1)] == [0, 0]
     assert story.applied == [0]
+
+
+def test_a_step_that_another_process_refused_is_left_out() -> None:
+    story = Story(num_cores=2)
+    for _ in range(2):
+        for core in (0, 1):
+            story.enqueue(core=core)
+    for core in (0, 1):
+        with story.schedule.lock:
+            story.schedule.mark_refused(core, story.schedule.next_to_receive(core))
+        assert story.receive(core) == 1
 
 
 def test_earlier_steps_stay_when_one_is_given_up() -> None:

@@ -357,9 +357,9 @@ def test_ids_activations_and_gradients_are_not_copied(monkeypatch: pytest.Monkey
         seen.update(ids=address(inputs[0].embedding_indices), activations=address(activations[0]))
         return activations
 
-    def prepare_update(sorted_ids: Any, gradients: Any, rates: Any) -> Any:
+    def prepare_update(sorted_ids: Any, gradients: Any, rates: Any, call: str = "") -> Any:
         seen.update(gradients=gradients[0][0].address)
-        return sent(sorted_ids, gradients, rates)
+        return sent(sorted_ids, gradients, rates, call)
 
     monkeypatch.setattr(tables.engine, "look_up", look_up)
     monkeypatch.setattr(tables.engine._tables, "prepare_update", prepare_update)

@@ -259,8 +259,8 @@ class EmbeddingEngine:
             self._schedule.wait_until_whole("update")
         with self._schedule.lock, uninterrupted():
             self._apply_updates(drain=True)
-            ids = self._tables.begin([batch], "update", trains=True)
-            self._tables.prepare_update(ids.result(), [checked], rates, "update")()
+            ids: Any = self._tables.begin([batch], "update", trains=True).result()
+            self._tables.prepare_update(ids, [checked], rates, "update")()
 
     def load(
         self, table: str | int, state_variables: Mapping[str, Any], *, num_shards: int = 1, shard_id: int = 0

@@ -17,7 +17,7 @@ from anycore.batch import IdBatch
 from anycore.kernels import exchange
 from anycore.kernels.parallel import Workers
 from anycore.kernels.pointers import FLOAT_BYTES
-from anycore.sorted_ids import SortedIds, sort_ids
+from anycore.sorted_ids import sort_ids
 
 _TASK_ENTRIES = 1 << 12
 

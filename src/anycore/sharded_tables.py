@@ -147,7 +147,7 @@ class ShardedTables:
     def look_up(
         self,
         batches: Sequence[IdBatch],
-        ids: Future[StepEntries] | Pending[StepEntries],
+        ids: Any,
         core: int = 0,
         out: Sequence[NDArray[np.float32]] | None = None,
     ) -> Sequence[NDArray[np.float32]]:
@@ -242,17 +242,17 @@ class ShardedTables:
     def load(self, table: int, ids: slice, state_variables: Mapping[str, NDArray[np.float32]]) -> None:
         """Overwrites state variables of the given ids, wherever they are kept. Collective.
 
-        Processes may give different ids; of what several give, the last one's counts. What all give alike stays where it
-        is, and each writes its own shard.
+        Processes may give different ids; of what several give, the last one's counts. Of what all give alike each
+        writes its own shard.
         """
-        load_shards(self._calls, self._tables, self._shards, table, self._range(table, ids), state_variables)
+        load_shards(self._calls, self._tables.tables, self._shards, table, self._range(table, ids), state_variables)
 
     def retrieve(self, table: int, ids: slice) -> dict[str, NDArray[np.float32]]:
         """Returns copies of the state variables of the given ids, wherever they are kept. Collective.
 
         Processes may ask for different ids.
         """
-        return retrieve_shards(self._calls, self._tables, self._shards, table, self._range(table, ids))
+        return retrieve_shards(self._calls, self._tables.tables, self._shards, table, self._range(table, ids))
 
     def stats(self) -> dict[str, float]:
         """Returns what has moved, see `EmbeddingEngine.stats`. Collective."""

@@ -43,18 +43,16 @@ class Tables:
 
     def __init__(self, plan: Plan, seed: int, workers: Workers, shards: Sequence[range] | None = None) -> None:
         self._workers = workers
-        self._tables = [
-            Table(config, shards[table] if shards else None) for table, config in enumerate(plan.config.tables)
-        ]
+        self.tables = [Table(config, shards[table] if shards else None) for table, config in enumerate(plan.config.tables)]
         self._optimizers = [table.optimizer for table in plan.config.tables]
-        self.descriptors = np.array([table.descriptor() for table in self._tables], np.int64)
+        self.descriptors = np.array([table.descriptor() for table in self.tables], np.int64)
         self.follow(plan)
         self._quantization = np.array([_quantization(optimizer) for optimizer in self._optimizers], np.float32)
         self._dynamic = [table for table, optimizer in enumerate(self._optimizers) if optimizer.tags]
         self._settings = _stack([settings_of(optimizer) for optimizer in self._optimizers])
-        self._zero = np.zeros(max(table.config.dimension for table in self._tables), np.float32)
-        workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
-        self.steps = self._compile() if plan.config.trains else np.zeros((len(self._tables), 3), np.int64)
+        self._zero = np.zeros(max(table.config.dimension for table in self.tables), np.float32)
+        workers.run_jobs(job for table in self.tables for job in table.initialise(seed))
+        self.steps = self._compile() if plan.config.trains else np.zeros((len(self.tables), 3), np.int64)
 
     def follow(self, plan: Plan) -> None:
         """Serves batches of another plan of the same tables from now on."""
@@ -63,7 +61,7 @@ class Tables:
         self._skipped_bytes = plan.activation_samples[:, 1] * dimensions * FLOAT_BYTES
 
     def __getitem__(self, index: int) -> Table:
-        return self._tables[index]
+        return self.tables[index]
 
     def agreed(self, call: str) -> AbstractContextManager[None]:
         """Returns a context for the checks of a call that several processes make together; here there is one."""
@@ -79,7 +77,7 @@ class Tables:
     def look_up(
         self,
         batches: Sequence[IdBatch],
-        ids: Pending[Any],
+        ids: Any,
         core: int = 0,
         out: Sequence[NDArray[np.float32]] | None = None,
     ) -> Sequence[NDArray[np.float32]]:
@@ -170,11 +168,11 @@ class Tables:
     def load(self, table: int, ids: slice, state_variables: Mapping[str, NDArray[np.float32]]) -> None:
         """Overwrites state variables of the given ids, all of them kept here."""
         for name, array in state_variables.items():
-            self._tables[table].view(name)[ids] = array
+            self.tables[table].view(name)[ids] = array
 
     def retrieve(self, table: int, ids: slice) -> dict[str, NDArray[np.float32]]:
         """Returns copies of the state variables of the given ids."""
-        chosen = self._tables[table]
+        chosen = self.tables[table]
         return {name: chosen.view(name)[ids].copy() for name in chosen.state_variables}
 
     def stats(self) -> dict[str, float]:

@@ -35,7 +35,10 @@ class InProcessTransport(Transport):
         return type(self)(self.rank, self.size, self._mailboxes, next(self._numbers), timeout)
 
     def exchange(self, outgoing: Buffers, incoming: Buffers) -> None:
-        """Sends outgoing[p] to every other process p and fills incoming[p]. Raises: TransportError after the timeout."""
+        """Sends outgoing[p] to every other process p and fills incoming[p].
+
+        Raises: TransportError that names one that did not answer in time.
+        """
         others = [other for other in range(self.size) if other != self.rank]
         for other in others:
             if outgoing[other].size:

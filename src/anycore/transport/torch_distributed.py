@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from anycore.errors import ConfigError, TransportError
@@ -48,16 +50,14 @@ class TorchTransport(Transport):
         failed: dict[int, str] = {}
         for distance in range(1, self.size):
             # Everybody begins with the next one, so that no process is everybody's first.
-            for start, buffers, other in (
-                (dist.irecv, incoming, (self.rank - distance) % self.size),
-                (dist.isend, outgoing, (self.rank + distance) % self.size),
+            source, target = (self.rank - distance) % self.size, (self.rank + distance) % self.size
+            for other, buffer, start in (
+                (source, incoming[source], partial(dist.irecv, group_src=source)),
+                (target, outgoing[target], partial(dist.isend, group_dst=target)),
             ):
-                if buffers[other].size and other not in failed:
+                if buffer.size:
                     try:
-                        work = start(
-                            torch.from_numpy(buffers[other]), group=self._group, **{_PEER[start.__name__]: other}
-                        )
-                        transfers.append((other, work))
+                        transfers.append((other, start(torch.from_numpy(buffer), group=self._group)))
                     except RuntimeError as error:
                         failed[other] = _reason(error)
         deadline = time.monotonic() + self._timeout
@@ -73,8 +73,6 @@ class TorchTransport(Transport):
             )
 
 
-_PEER = {"irecv": "group_src", "isend": "group_dst"}
-
-
 def _reason(error: RuntimeError) -> str:
-    return str(error).splitlines()[0]
+    """Returns the first sentence of what gloo says, without the place in its sources."""
+    return re.sub(r"^\[[^]]*\] ", "", str(error).splitlines()[0]).split(". ")[0]
