@@ -59,7 +59,7 @@ class EmbeddingEngine:
             raise ConfigError(f"num_threads must be an integer and at least 1, got {num_threads!r}")
         if not isinstance(timeout, int | float) or not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise ConfigError(f"timeout must be seconds, from 0 to {threading.TIMEOUT_MAX:g}, got {timeout!r}")
-        self.config = config
+        self.config, self.transport = config, transport
         self._plan = Plan(config)
         self._workers = workers(num_threads or available_threads())
         self._tables: Tables | ShardedTables
@@ -74,6 +74,11 @@ class EmbeddingEngine:
         self._keeps_gradients = pipelined or self._num_cores > 1
         # A partial, not a method: an engine in a circle would keep its tables until the garbage is collected.
         self._entries = lru_cache(maxsize=16)(partial(entries_of, self._plan))
+
+    @property
+    def num_cores(self) -> int:
+        """The number of cores that this engine works for: all, or with a transport those of its process."""
+        return self._num_cores
 
     @property
     def activations(self) -> tuple[Activation, ...]:

@@ -42,7 +42,8 @@ def lookup(
     that `tables` depends on.
 
     Without `inputs` it takes what `engine.enqueue` queued next for `core`; gradients must follow if that trains. The
-    programs that take one core's batches must depend on each other by `tables`, or be waited for.
+    programs that take one core's batches must depend on each other by `tables`, or be waited for. So several processes
+    share tables: `inputs` given here are refused where an engine has a transport.
 
     Raises: InputError for inputs that do not fit, ConfigError for a config that cannot be trained so. What is found in
     the ids themselves, such as one out of range, is the text of a JaxRuntimeError, and nothing has changed.
@@ -63,6 +64,11 @@ def lookup(
         call, arrays = Call(tables.engine_number), []
     elif core is not None:
         raise InputError("core is for what engine.enqueue queued; given inputs are looked up outside the cores' steps")
+    elif tables.engine.transport is not None:
+        raise ConfigError(
+            "inputs given to lookup are tried when a program is traced, which several processes do at different times: "
+            "call engine.enqueue(batch) before the program, and lookup(tables) without inputs in it"
+        )
     else:
         leaves, structure = jax.tree_util.tree_flatten(inputs)
         arrays = [_operand(leaf) for leaf in leaves]

@@ -13,6 +13,7 @@ from anycore.keras.embedding_layer import EmbeddingLayer
 from anycore.keras.feature_configs import as_layer_config
 from anycore.keras.inputs import PADDING
 from anycore.keras.layer_config import LayerConfig
+from anycore.transport import Transport
 
 _PLACEMENTS = ("auto", "default_device", "sparsecore")
 _PREPROCESSED = "anycore_preprocessed"
@@ -25,6 +26,7 @@ class DistributedEmbedding(EmbeddingLayer):
     `feature_configs` is a nest of its `FeatureConfig`s, or of objects with their attributes. Each table is trained by
     its own optimizer, whatever the model's is; rows that a step does not touch cost nothing and stay as they are. All
     placements are one here, and so are all stackings of tables. Starting values are those of the tables' initializers.
+    With a `transport` several processes share the tables, each with batches of its own.
 
     Raises: ConfigError for what has no meaning here, by name.
     Source: keras-rs 0.4.0, `keras_rs.layers.DistributedEmbedding`.
@@ -37,6 +39,7 @@ class DistributedEmbedding(EmbeddingLayer):
         table_stacking: str | Sequence[str] | Sequence[Sequence[str]] | None = "auto",
         update_stats: bool = False,
         seed: int = 0,
+        transport: Transport | None = None,
         **kwargs: Any,
     ) -> None:
         if update_stats:
@@ -48,7 +51,7 @@ class DistributedEmbedding(EmbeddingLayer):
                     raise ConfigError(
                         f"table {feature.table.name!r}: placement must be one of {_PLACEMENTS}, got {placement!r}"
                     )
-        super().__init__(as_layer_config(feature_configs), seed, **kwargs)
+        super().__init__(as_layer_config(feature_configs), seed, transport, **kwargs)
         self._table_stacking = table_stacking
 
     def preprocess(self, inputs: Any, weights: Any = None, training: bool = False) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from anycore.keras.host_variable import HostVariable
 from anycore.keras.inputs import Tensors
 from anycore.keras.layer_config import LayerConfig, as_lists
 from anycore.keras.rates import tags_of_tables
+from anycore.transport import Transport
 
 _BACKENDS = ("jax", "tensorflow", "torch")
 
@@ -26,9 +27,14 @@ class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
     gradients and slots for it. So the layer owns one trainable scalar, its anchor, which for all that a framework can
     see the activations depend on. Computing the gradient of the anchor updates the tables. That gradient is 0, and so
     is the anchor, always.
+
+    With a `transport` several processes share the tables. Then what reads or writes them is a call of all: building the
+    layer, calling it, its backward pass, and its weights. A saved model does not keep the transport.
     """
 
-    def __init__(self, layer_config: LayerConfig, seed: int, **kwargs: Any) -> None:
+    def __init__(
+        self, layer_config: LayerConfig, seed: int, transport: Transport | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(autocast=False, **kwargs)
         backend = keras.backend.backend()
         if backend not in _BACKENDS:
@@ -36,7 +42,7 @@ class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
         self._hooks = importlib.import_module(f"anycore.keras.{backend}_backend")
         self.supports_jit = self._hooks.SUPPORTS_JIT
         self._layer_config = layer_config
-        self._seed = seed
+        self._seed, self._transport = seed, transport
         self._host: Host | None = None
         self._host_variables: list[HostVariable] = []
         self.anchor = self._number("anchor", 0, trainable=layer_config.config.trains)
@@ -89,7 +95,7 @@ class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
         if keras.distribution.distribution() is not None:
             raise ConfigError("the tables are on one device, and take no keras.distribution.Distribution")
         with self._hooks.eagerly():
-            self._host = Host(self._layer_config, self._seed, self._hooks.wait)
+            self._host = Host(self._layer_config, self._seed, self._hooks.wait, self._transport)
         self._host_variables = self._host.variables()
         self.built = True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
@@ -18,6 +18,7 @@ from anycore.engine import EmbeddingEngine
 from anycore.keras.host_variable import HostVariable
 from anycore.keras.inputs import Form
 from anycore.keras.layer_config import LayerConfig
+from anycore.transport import Transport
 
 Array = NDArray[np.float32]
 Cells = Sequence[tuple[int, ...]]
@@ -30,8 +31,14 @@ class Host:
     the other, or an evaluation between the two, does no harm.
     """
 
-    def __init__(self, layer_config: LayerConfig, seed: int, wait: Callable[[], None]) -> None:
-        self._engine = EmbeddingEngine(layer_config.config, seed=seed)
+    def __init__(
+        self, layer_config: LayerConfig, seed: int, wait: Callable[[], None], transport: Transport | None = None
+    ) -> None:
+        config = layer_config.config
+        if transport is not None:
+            # A layer is one core, and so is each process that shares its tables.
+            config = replace(config, num_tensor_cores=transport.size)
+        self._engine = EmbeddingEngine(config, seed=seed, transport=transport)
         self._rates = layer_config.rates
         self._wait = wait
         self._lock = threading.Lock()

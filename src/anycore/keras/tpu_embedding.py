@@ -10,6 +10,7 @@ import keras
 from anycore.keras.embedding_layer import EmbeddingLayer
 from anycore.keras.feature_configs import as_layer_config
 from anycore.keras.rates import RateValue
+from anycore.transport import Transport
 
 
 @keras.saving.register_keras_serializable(package="anycore")
@@ -20,6 +21,7 @@ class TPUEmbedding(EmbeddingLayer):
     nest of `tf.tpu.experimental.embedding.FeatureConfig`s, or of objects with their attributes, and then they come in
     that nest. `optimizer` serves the tables of a nest that have none: one of `anycore.optimizers`, `keras.optimizers`
     or `tf.tpu.experimental.embedding`. `seed` and a table's name determine its starting values.
+    With a `transport` several processes share the tables, each with batches of its own.
 
     `learning_rates` maps tables, or tags of an `EmbeddingConfig`, to numbers, Keras schedules or functions without
     arguments; it must have the dynamic tags, and comes before what an optimizer says. Every rate that is a number can
@@ -35,6 +37,7 @@ class TPUEmbedding(EmbeddingLayer):
         *,
         learning_rates: Mapping[int | str, RateValue] | None = None,
         seed: int = 0,
+        transport: Transport | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(as_layer_config(feature_config, optimizer, learning_rates), seed, **kwargs)
+        super().__init__(as_layer_config(feature_config, optimizer, learning_rates), seed, transport, **kwargs)

@@ -14,6 +14,7 @@ from anycore.errors import AnycoreError, ConfigError, InputError
 from anycore.torch.bags import Rows, by_name, read_feature
 from anycore.torch.engine_module import EngineModule
 from anycore.torch.table_optimizer import TableOptimizer, no_ids
+from anycore.transport import Transport
 
 
 class EmbeddingTables(EngineModule):
@@ -30,6 +31,10 @@ class EmbeddingTables(EngineModule):
     an engine, 'untouched' that they were not looked up.
 
     With several tensor cores, gradients accumulate: that many backward passes make one update.
+
+    With a `transport` several processes share the tables: the parameters and buffers are those of this process's rows,
+    a forward pass and a backward pass that makes an update are calls of all processes, and gradients are summed over
+    them, never averaged. A wrapper that averages those of other parameters must not wrap this module.
     """
 
     def __init__(
@@ -43,9 +48,10 @@ class EmbeddingTables(EngineModule):
         padding_id: int = -1,
         include_last_offset: bool | None = None,
         missing_gradients: str = "zeros",
+        transport: Transport | None = None,
     ) -> None:
         """Raises ConfigError for what cannot be used."""
-        super().__init__(EmbeddingEngine(config, seed=seed, num_threads=num_threads))
+        super().__init__(EmbeddingEngine(config, seed=seed, num_threads=num_threads, transport=transport))
         if config.pipeline_execution_with_tensor_core:
             raise ConfigError(
                 "a backward pass updates at once, so it cannot be pipelined: use dataclasses.replace(config, pipeline_"
@@ -77,7 +83,7 @@ class EmbeddingTables(EngineModule):
         In training mode, with gradients enabled, a backward pass through the result updates the tables. Until then
         nothing is pending: without it nothing happens, and each one through the same graph is an update of its own.
 
-        Raises: InputError that names the feature; AnycoreError where the process does not have the tables for itself.
+        Raises: InputError that names the feature; AnycoreError where other processes train tables of their own.
         """
         if torch.compiler.is_compiling():
             return torch.compiler.disable(self._look_up)(features)

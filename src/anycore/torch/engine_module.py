@@ -19,7 +19,7 @@ from anycore.errors import AnycoreError
 class EngineModule(torch.nn.Module):
     """Every table is a parameter '<table>.parameters', every slot a buffer '<table>.<slot>': the engine's own memory.
 
-    It stays where the engine has it, in one process.
+    It stays where the engine has it, in one process; of several that share the tables, each has its own rows.
     """
 
     def __init__(self, engine: EmbeddingEngine) -> None:
@@ -37,12 +37,16 @@ class EngineModule(torch.nn.Module):
             self._buffers.update({f"{table.name}.{name}": slot for name, slot in tensors.items()})
 
     def check_process(self, trains: bool) -> None:
-        """Raises AnycoreError in a process that does not have the tables for itself."""
+        """Raises AnycoreError in a process that does not have the engine, or trains beside others by itself."""
         if os.getpid() != self._process:
             raise AnycoreError("a fork lacks the threads of the tables: make them in the process that uses them")
         group = torch.distributed
-        if trains and group.is_available() and group.is_initialized() and group.get_world_size() > 1:
-            raise AnycoreError("each of several processes would train tables of its own: train in one process")
+        alone = trains and self.engine.transport is None
+        if alone and group.is_available() and group.is_initialized() and group.get_world_size() > 1:
+            raise AnycoreError(
+                "each of several processes would train tables of its own: give transport=TorchTransport(), with which "
+                "they share them, or train in one process"
+            )
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Copies state variables into the tables, all or, when it raises, none; `assign` makes no difference.

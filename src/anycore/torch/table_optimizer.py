@@ -19,7 +19,7 @@ from anycore.optimizers import DynamicInput
 
 
 class TableOptimizer(torch.optim.Optimizer):
-    """Gathers what backward passes send; the update happens when as many have come as the config has tensor cores.
+    """Gathers what backward passes send; the update happens when as many have come as the engine has tensor cores.
 
     Each tag of a dynamic learning rate has a param group: `lr` is the rate, `params` are its tables' parameters. The
     gradients of several passes are summed as those of cores are, one pass after another, and never averaged.
@@ -72,7 +72,7 @@ class TableOptimizer(torch.optim.Optimizer):
 
         Raises: InputError when a learning rate is missing or not finite; then nothing is taken.
         """
-        cores = self._engine.config.num_tensor_cores
+        cores = self._engine.num_cores
         with self._lock:
             self._rates()
             if len(self._gathered) + 1 < cores:  # their memory is the caller's, who may use it again
@@ -104,7 +104,7 @@ class TableOptimizer(torch.optim.Optimizer):
     def _update(self, rates: Sequence[float]) -> None:
         passes, self._gathered = self._gathered, []
         nothing = [no_ids(activation.num_samples) for activation in self._engine.activations]
-        passes += [(nothing, [None] * len(nothing))] * (self._engine.config.num_tensor_cores - len(passes))
+        passes += [(nothing, [None] * len(nothing))] * (self._engine.num_cores - len(passes))
         for core, (inputs, _) in enumerate(passes):
             self._engine.enqueue(inputs, combiners=self._combiners, core=core, mode="backward_pass_only")
         for core, (_, gradients) in enumerate(passes):
