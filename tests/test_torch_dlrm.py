@@ -7,13 +7,13 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from dlrm_program import trained
+from launched import ROOT, torchrun
 
 from anycore.demo import synthetic
 from anycore.demo.dataset import split
 from anycore.demo.features import Features
 from anycore.demo.history import earlier_ratings
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -48,3 +48,17 @@ def test_auc_counts_pairs(example: ModuleType) -> None:
     scores, good = random.integers(0, 5, 40), random.random(40) < 0.4
     pairs = np.sign(scores[good][:, None] - scores[~good])
     assert example.auc(scores, good) == pytest.approx((1 + pairs.mean()) / 2)
+
+
+def test_processes_learn_what_one_does(example: ModuleType, tmp_path: Path) -> None:
+    torchrun(2, ROOT / "tests" / "dlrm_program.py", str(tmp_path / "found.npz"))
+    expected = trained(example)
+    with np.load(tmp_path / "found.npz") as found:
+        assert set(found) == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_torchrun_starts_the_example() -> None:
+    out = torchrun(2, ROOT / "examples" / "torch_dlrm.py", "--synthetic", "--epochs=1", "--steps=3")
+    assert [line.split()[0] for line in out.splitlines()[-2:]] == ["bias-only", "DLRM"]

@@ -1,8 +1,9 @@
-"""What the factorization machine has to beat."""
+"""How good predictions are, and what a model has to beat."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anycore.demo.dataset import Dataset, FloatArray, IntArray
 from anycore.demo.hyper_parameters import BIAS_SHRINKAGE
@@ -13,6 +14,13 @@ _SWEEPS = 20
 def rmse(predictions: FloatArray, ratings: FloatArray) -> float:
     """Returns the root of the mean squared difference."""
     return float(np.sqrt(np.mean(np.square(predictions - ratings, dtype=np.float64))))
+
+
+def auc(scores: FloatArray, positive: NDArray[np.bool_]) -> float:
+    """Returns how often a positive one has the higher score of a pair, equal scores counted half."""
+    ordered = np.sort(scores[~positive])
+    below = np.searchsorted(ordered, scores[positive], "left") + np.searchsorted(ordered, scores[positive], "right")
+    return float(below.mean() / (2 * len(ordered)))
 
 
 def bias_only(dataset: Dataset, train: IntArray, test: IntArray) -> FloatArray:

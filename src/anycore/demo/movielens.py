@@ -75,7 +75,8 @@ def extract(wheel: Path, directory: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             members = {member.rpartition("/")[2]: member for member in archive.namelist()}
             for name in _FILES:
-                part = directory / f"{name}.part"
+                # Several processes may come here at once.
+                part = directory / f"{name}.{os.getpid()}.part"
                 part.write_bytes(archive.read(members[name]))
                 part.replace(directory / name)
     except (KeyError, zipfile.BadZipFile) as error:
