@@ -27,6 +27,7 @@ check: lint types test
 bench: $(VENV)/.test
 	@$(RUN) benchmarks/step.py $(ARGS)
 	@$(RUN) benchmarks/tensorflow_step.py $(ARGS)
+	@$(RUN) benchmarks/exchange.py $(ARGS)
 
 protos: $(VENV)/.test
 	@$(RUN) scripts/generate_protos.py

@@ -24,7 +24,7 @@ from anycore.kernels.parallel import available_threads, workers
 from anycore.kernels.tasks import cut_rows
 from anycore.optimizers import FTRL, OPTIMIZERS, Adagrad, AdagradMomentum, Optimizer, RowWiseAdagrad
 from anycore.plan import Plan
-from anycore.sorted_ids import sort_ids
+from anycore.sorted_ids import SortedIds, sort_ids
 from anycore.tables import Tables
 
 STEP = ("ingest", "sort", "forward", "update")
@@ -69,7 +69,7 @@ class Stages:
         watch, plan, tables, pool = self.watch, self._plan, self._tables, self._pool
         # The floors get ids of their own, or their rows would be in the cache already.
         other = self._read(self._workload.batch(self._random))
-        rows = sort_ids(plan, tables.descriptors, [other], pool)
+        rows = sort_ids(plan.sample_offsets, tables.descriptors, [other], pool)
         tasks = cut_rows(tables.descriptors, tables.steps, rows.segments, rows.distinct, rows.rows, rows.starts)
         sums = np.zeros(1, np.float32)
         watch.time(
@@ -77,9 +77,12 @@ class Stages:
         )
         watch.time("update floor", pool.run, floor.read_modify_write, tasks, tables.descriptors, rows.rows)
         batch = watch.time("ingest", self._read, self._workload.batch(self._random))
-        ids = watch.time("sort", sort_ids, plan, tables.descriptors, [batch], pool)
+        ids = watch.time("sort", sort_ids, plan.sample_offsets, tables.descriptors, [batch], pool)
         watch.time("forward", tables.look_up, batch)
-        watch.time("update", tables.update, ids, self._gradients, [0.01] * plan.num_tags)
+        watch.time("update", self._update, ids)
+
+    def _update(self, ids: SortedIds) -> None:
+        self._tables.prepare_update(ids, self._gradients, [0.01] * self._plan.num_tags)()
 
     def _read(self, inputs: list[Ragged]) -> IdBatch:
         return read_batch(self._plan, self._tables.descriptors, self._entries, inputs, self._pool)
