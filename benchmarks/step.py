@@ -78,7 +78,7 @@ class Stages:
         watch.time("update floor", pool.run, floor.read_modify_write, tasks, tables.descriptors, rows.rows)
         batch = watch.time("ingest", self._read, self._workload.batch(self._random))
         ids = watch.time("sort", sort_ids, plan.sample_offsets, tables.descriptors, [batch], pool)
-        watch.time("forward", tables.look_up, batch)
+        watch.time("forward", tables.look_up, [batch], None)
         watch.time("update", self._update, ids)
 
     def _update(self, ids: SortedIds) -> None:

@@ -15,13 +15,14 @@ from anycore import EmbeddingConfig, EmbeddingEngine, FeatureConfig, Ragged, Spa
 from anycore.jax import lookup
 from anycore.optimizers import Adagrad, Adam
 from anycore.optimizers.declarations import DynamicInput
+from anycore.transport import Transport
 
 BATCH = 6
 WATCHED = 14
 """Ids of the feature in every batch; a program's shapes are fixed."""
 
 
-def make_engine(timeout: float = 5.0, **options: Any) -> EmbeddingEngine:
+def make_engine(timeout: float = 5.0, transport: Transport | None = None, **options: Any) -> EmbeddingEngine:
     """Returns an engine of tables 'movies' and 'users', and features 'watched' (mean), 'liked' (mean) and 'user'."""
     config = EmbeddingConfig(
         [
@@ -35,7 +36,7 @@ def make_engine(timeout: float = 5.0, **options: Any) -> EmbeddingEngine:
         ],
         **options,
     )
-    return EmbeddingEngine(config, seed=1, timeout=timeout)
+    return EmbeddingEngine(config, seed=1, timeout=timeout, transport=transport)
 
 
 def make_batch(random: np.random.Generator) -> dict[str, Any]:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from engines import assert_same_bits, state
+from engines import State, assert_same_bits, state
 from jax_steps import BATCH, explicit_step, make_batch, make_dense, make_engine, step
 
-from anycore import Dense, EmbeddingConfig, EmbeddingEngine, FeatureConfig, Ragged, Sparse, TableConfig
+from anycore import ConfigError, Dense, EmbeddingConfig, EmbeddingEngine, FeatureConfig, Ragged, Sparse, TableConfig
 from anycore.arrays import address
 from anycore.jax import Tables, lookup, tables
 from anycore.optimizers import Adagrad, StochasticGradientDescent
 from anycore.optimizers.declarations import DynamicInput
+from anycore.transport import InProcessTransport, Transport
 
 STEPS = 20
 
@@ -259,3 +262,43 @@ def test_the_explicit_style_copies_nothing_on_its_way() -> None:
 def test_several_devices(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
     subprocess.run([sys.executable, Path(__file__).with_name("jax_devices.py"), program], check=True)
+
+
+# Several processes
+
+
+def test_processes_that_share_the_tables_give_the_bits_of_one() -> None:
+    @partial(jax.jit, static_argnums=1)
+    def learn(stand_in: Tables, core: int) -> Any:
+        def half_squares(stand_in: Tables) -> Any:
+            return sum(jnp.sum(each**2) for each in lookup(stand_in, learning_rates=rates_of(0), core=core)) / 2
+
+        return jax.grad(half_squares)(stand_in)
+
+    def train(transport: Transport | None) -> State:
+        engine = make_engine(num_tensor_cores=2, transport=transport)
+        first = transport.rank if transport else 0
+        stand_in = tables(engine)
+        for number in range(STEPS):
+            random = [np.random.default_rng([number, core]) for core in range(2)]
+            for core in range(engine.num_cores):
+                engine.enqueue(make_batch(random[first + core]), core=core)
+            for core in range(engine.num_cores):
+                stand_in = learn(stand_in, core)
+        jax.block_until_ready(stand_in)
+        return state(engine)
+
+    expected = train(None)
+    with ThreadPoolExecutor(2) as threads:
+        for found in threads.map(train, InProcessTransport.group(2)):
+            assert_same_bits(found, expected)
+
+
+def test_programs_of_several_processes_take_what_is_queued() -> None:
+    def refused(transport: Transport) -> None:
+        engine = make_engine(num_tensor_cores=2, transport=transport)
+        with pytest.raises(ConfigError, match="which several processes do at different times"):
+            lookup(tables(engine), make_batch(np.random.default_rng(0)))
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(refused, InProcessTransport.group(2)))

@@ -51,6 +51,12 @@ class EmbeddingTables(EngineModule):
         transport: Transport | None = None,
     ) -> None:
         """Raises ConfigError for what cannot be used."""
+        if transport is not None and config.num_tensor_cores % transport.size:
+            raise ConfigError(
+                f"each process makes as many passes as the others, so num_tensor_cores must be a multiple of the "
+                f"{transport.size} processes, got {config.num_tensor_cores} "
+                "(TPUEmbeddingConfiguration.num_tensor_cores)"
+            )
         super().__init__(EmbeddingEngine(config, seed=seed, num_threads=num_threads, transport=transport))
         if config.pipeline_execution_with_tensor_core:
             raise ConfigError(
