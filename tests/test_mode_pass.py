@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from tensorflow_embeddings import one_feature, parameters
 
 from anycore import ops
 from anycore.tensorflow.embedding import TPUEmbedding
+
+function: Callable[[Any], Any] = tf.function
+function_without_inputs: Callable[[Any], Any] = tf.function(input_signature=[])
 
 IDS = tf.constant([3, 5])
 GRADIENT = tf.ones([2, 2])
@@ -39,22 +42,22 @@ def look_up(tables: TPUEmbedding, name: str | None = "step", **options: Any) -> 
     return tables.dequeue(name=name)
 
 
-def steps_of(tables: TPUEmbedding, *functions: Any) -> list[float]:
-    """Calls functions and returns how often row 3 has been trained after each."""
+def steps_of(tables: TPUEmbedding, *calls: Any) -> list[int]:
+    """Makes calls and returns how often row 3 has been trained after each."""
     counts = []
-    for function in functions:
-        function()
+    for call in calls:
+        call()
         counts.append(round((6 - float(parameters(tables)["video"][3, 0])) / 0.1))
     return counts
 
 
 def test_a_function_without_gradients_evaluates_and_one_with_them_trains(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def train() -> None:
         look_up(tables, training=False)
         tables.apply_gradients(GRADIENT, name="step")
 
-    @tf.function
+    @function
     def evaluate() -> Any:
         return look_up(tables, training=True)
 
@@ -65,17 +68,19 @@ def test_a_function_without_gradients_evaluates_and_one_with_them_trains(tables:
 
 @pytest.mark.parametrize("training", [True, False, tf.constant(True), tf.constant(False)])
 def test_without_a_name_training_decides(tables: TPUEmbedding, training: Any) -> None:
-    @tf.function
+    trains = bool(training)
+
+    @function
     def step() -> None:
         look_up(tables, name=None, training=training)
-        if training is True or training is not False and bool(tf.get_static_value(training)):
+        if trains:
             tables.apply_gradients(GRADIENT)
 
-    assert steps_of(tables, step, step) == ([1, 2] if bool(training) else [0, 0])
+    assert steps_of(tables, step, step) == ([1, 2] if trains else [0, 0])
 
 
 def test_gradients_of_another_name_do_not_count(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def step() -> None:
         look_up(tables, "evaluation")
         look_up(tables, "training")
@@ -93,11 +98,11 @@ def test_in_eager_mode_a_name_means_nothing(tables: TPUEmbedding) -> None:
 
 
 def test_gradients_may_be_applied_in_a_nested_function(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def apply() -> None:
         tables.apply_gradients(GRADIENT, name="step")
 
-    @tf.function
+    @function
     def train() -> None:
         look_up(tables)
         apply()
@@ -106,12 +111,12 @@ def test_gradients_may_be_applied_in_a_nested_function(tables: TPUEmbedding) -> 
 
 
 def test_gradients_may_be_applied_in_control_flow(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def in_a_branch(apply: Any) -> None:
         look_up(tables)
         tf.cond(apply, lambda: tables.apply_gradients(GRADIENT, name="step"), lambda: None)
 
-    @tf.function
+    @function
     def whole_steps_in_a_branch(apply: Any) -> None:
         def train() -> None:
             look_up(tables)
@@ -119,7 +124,7 @@ def test_gradients_may_be_applied_in_control_flow(tables: TPUEmbedding) -> None:
 
         tf.cond(apply, train, lambda: None)
 
-    @tf.function
+    @function
     def in_a_loop() -> None:
         for _ in tf.range(2):
             look_up(tables)
@@ -131,7 +136,7 @@ def test_gradients_may_be_applied_in_control_flow(tables: TPUEmbedding) -> None:
 
 
 def test_one_of_two_branches_that_enqueue_under_one_name_is_taken(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def train(first: Any) -> None:
         tf.cond(first, lambda: tables.enqueue(IDS, name="step"), lambda: tables.enqueue(IDS, name="step"))
         tables.dequeue(name="step")
@@ -143,24 +148,24 @@ def test_one_of_two_branches_that_enqueue_under_one_name_is_taken(tables: TPUEmb
 def test_a_nested_function_does_what_the_outermost_one_needs(tables: TPUEmbedding) -> None:
     """The nested one is traced once, and called from both, from branches, and for itself."""
 
-    @tf.function
+    @function
     def nested() -> Any:
         return look_up(tables)
 
-    @tf.function
+    @function
     def middle() -> Any:
         return nested()
 
-    @tf.function
+    @function
     def train() -> None:
         middle()
         tables.apply_gradients(GRADIENT, name="step")
 
-    @tf.function
+    @function
     def evaluate() -> None:
         middle()
 
-    @tf.function
+    @function
     def train_in_a_branch(taken: Any) -> None:
         def step() -> None:
             middle()
@@ -174,17 +179,17 @@ def test_a_nested_function_does_what_the_outermost_one_needs(tables: TPUEmbeddin
 
 
 def test_a_training_function_in_another_still_trains(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def train() -> None:
         look_up(tables)
         tables.apply_gradients(GRADIENT, name="step")
 
-    @tf.function
+    @function
     def epoch() -> None:
         for _ in range(2):
             train()
 
-    @tf.function
+    @function
     def evaluate() -> None:
         look_up(tables)
 
@@ -195,7 +200,7 @@ def test_a_training_function_in_another_still_trains(tables: TPUEmbedding) -> No
 
 
 def test_each_trace_is_judged_for_itself(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def step(train: bool) -> None:
         look_up(tables)
         if train:
@@ -209,11 +214,11 @@ def test_a_step_may_be_differentiated(tables: TPUEmbedding) -> None:
     """Functions called under a tape have a forward and a backward part."""
     weight = tf.Variable(1.0)
 
-    @tf.function
+    @function
     def nested() -> Any:
         return weight * look_up(tables)
 
-    @tf.function
+    @function
     def train() -> Any:
         with tf.GradientTape() as tape:
             weighted = nested()
@@ -232,11 +237,11 @@ def test_a_step_may_be_differentiated(tables: TPUEmbedding) -> None:
 @pytest.mark.parametrize("training", [True, False, tf.constant(True)])
 def test_a_function_can_be_saved_and_then_training_decides(tables: TPUEmbedding, training: Any, tmp_path: Path) -> None:
     class Module(tf.Module):  # type: ignore[misc]
-        @tf.function(input_signature=[])  # type: ignore[untyped-decorator]
+        @function_without_inputs
         def nested(self) -> Any:
             return look_up(tables, training=training)
 
-        @tf.function(input_signature=[])  # type: ignore[untyped-decorator]
+        @function_without_inputs
         def evaluate(self) -> Any:
             return tf.cond(tf.constant(True), lambda: self.nested(), lambda: tf.zeros([2, 2]))
 
@@ -252,7 +257,7 @@ def test_a_function_can_be_saved_and_then_training_decides(tables: TPUEmbedding,
 
 
 def test_a_second_enqueue_of_one_name_is_refused(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def train_and_evaluate() -> None:
         look_up(tables)
         tables.apply_gradients(GRADIENT, name="step")
@@ -265,7 +270,7 @@ def test_a_second_enqueue_of_one_name_is_refused(tables: TPUEmbedding) -> None:
 
 
 def test_the_operations_say_their_call(tables: TPUEmbedding) -> None:
-    @tf.function
+    @function
     def train() -> None:
         look_up(tables)
         tables.apply_gradients(GRADIENT, name="step")

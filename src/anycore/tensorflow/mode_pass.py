@@ -47,7 +47,7 @@ def mode_of_call(name: str, otherwise: str) -> tf.Tensor | None:
 
 def _function() -> Any:
     """Returns the graph of the function that is traced now, whose branches and loops have graphs of their own."""
-    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    graph: Any = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     while getattr(graph, "is_control_flow_graph", False):
         graph = graph.outer_graph
     return graph if isinstance(graph, tf.__internal__.FuncGraph) else None
