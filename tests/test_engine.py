@@ -285,6 +285,19 @@ def test_a_refused_enqueue_queues_nothing() -> None:
         engine.receive_activations()
 
 
+def test_a_refused_enqueue_gives_up_its_step_on_all_cores() -> None:
+    engine = small_engine(num_tensor_cores=2)
+    engine.enqueue([[1, 1]], core=0)
+    with pytest.raises(InputError, match="got 9"):
+        engine.enqueue([[0, 9]], core=1)
+    engine.enqueue([[0, 0]], core=0)
+    engine.enqueue([[2, 2]], core=1)
+    for core in (0, 1):
+        engine.receive_activations(core)
+        engine.send_gradients([np.ones((2, 2))], core=core)
+    assert [row[0] for row in parameters(engine)] == [-2, 2, 2, 6]
+
+
 @pytest.mark.parametrize("call", ["enqueue", "receive_activations", "send_gradients"])
 @pytest.mark.parametrize("core", [-1, 1])
 def test_a_core_that_does_not_exist_is_named(call: str, core: int) -> None:

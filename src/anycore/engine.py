@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycore.activations import check_activations
-from anycore.batch import named_inputs, read_batch
+from anycore.batch import IdBatch, named_inputs, read_batch
 from anycore.config import EmbeddingConfig, Mode
 from anycore.entries import entries_of
 from anycore.errors import ConfigError, InputError
@@ -87,26 +87,22 @@ class EmbeddingEngine:
         `table_ids`), in order or by name. `combiners` ('sum', 'mean', 'sqrtn') has one value per table or per input;
         empty means the tables' own. `mode` is 'training', 'inference', 'backward_pass_only', or None for the config's.
 
-        Raises: InputError that names the feature, the position and the value; then nothing is queued.
+        Raises: InputError that names the feature, the position and the value; then nothing is queued, and what other
+        cores have queued for that step is given up: they get a CallOrderError, or enqueue again.
         Source: the EnqueueTPUEmbedding… ops, TensorFlow 2.21.
         """
         self._check_core("enqueue", core)
-        attributes = (
-            None if table_ids is None else tuple(table_ids),
-            tuple(combiners),
-            tuple(max_sequence_lengths),
-            tuple(num_features),
-        )
         try:
-            entries = self._entries(*attributes)
-        except TypeError:  # what cannot be hashed is refused by name
-            entries = entries_of(self._plan, *attributes)
-        step_mode = self._mode(mode)
-        if step_mode != Mode.INFERENCE:
-            self._check_rules()
-        batch = read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
-        with self._schedule.lock, uninterrupted():
-            step = self._schedule.enqueue(core, batch, step_mode)
+            step_mode = self._mode(mode)
+            if step_mode != Mode.INFERENCE:
+                self._check_rules()
+            batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
+            with self._schedule.lock, uninterrupted():
+                step = self._schedule.enqueue(core, batch, step_mode)
+        except BaseException as error:
+            with self._schedule.lock:
+                self._schedule.refuse(core, error)
+            raise
         if step.trains and step.is_enqueued:
             self._sort(step)
 
@@ -204,6 +200,34 @@ class EmbeddingEngine:
             with uninterrupted():
                 self._apply_updates(drain=True)
             return {name: chosen.view(name)[rows].copy() for name in chosen.state_variables}
+
+    def close(self) -> None:
+        """Ends the waiting of calls in other threads: they raise CallOrderError, as will every call that has to wait.
+
+        Nothing else changes; the tables can still be retrieved.
+        """
+        with self._schedule.lock:
+            self._schedule.close("this engine was closed")
+
+    def _read(
+        self,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        table_ids: Sequence[int] | None,
+        combiners: Sequence[str],
+        max_sequence_lengths: Sequence[int],
+        num_features: Sequence[int],
+    ) -> IdBatch:
+        attributes = (
+            None if table_ids is None else tuple(table_ids),
+            tuple(combiners),
+            tuple(max_sequence_lengths),
+            tuple(num_features),
+        )
+        try:
+            entries = self._entries(*attributes)
+        except TypeError:  # what cannot be hashed is refused by name
+            entries = entries_of(self._plan, *attributes)
+        return read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
 
     def _apply_updates(self, *, drain: bool = False) -> None:
         while (step := self._schedule.next_due(drain=drain)) is not None:

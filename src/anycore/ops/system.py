@@ -40,16 +40,15 @@ def configure_tpu_embedding(
 ) -> None:
     """Makes the process's embedding system of a serialized TPUEmbeddingConfiguration, in place of the present one.
 
-    The keywords are those of EmbeddingEngine and EmbeddingConfig.from_proto.
+    Calls that wait in the present one then end with a CallOrderError. The keywords are those of EmbeddingEngine and
+    EmbeddingConfig.from_proto.
 
     Raises: ConfigError; then the present system stays.
     """
-    global _current
     message = parse(config)
     parsed = EmbeddingConfig.from_proto(message, optimizers=optimizers)
     engine = EmbeddingEngine(parsed, seed=seed, num_threads=num_threads, timeout=timeout)
-    with _lock:
-        _current = _System(message, message.SerializeToString(), engine)
+    _replace(_System(message, message.SerializeToString(), engine))
 
 
 def is_tpu_embedding_initialized(config: Any = "") -> np.bool_:
@@ -59,11 +58,8 @@ def is_tpu_embedding_initialized(config: Any = "") -> np.bool_:
 
 
 def shutdown_tpu_system() -> np.bool_:
-    """Forgets the system and frees its tables; returns whether there was one."""
-    global _current
-    with _lock:
-        was, _current = _current, None
-    return np.bool_(was is not None)
+    """Forgets the system, frees its tables and ends calls that wait in it; returns whether there was one."""
+    return np.bool_(_replace(None))
 
 
 def engine_of(config: Any, op: str, *, config_may_be_empty: bool = False) -> EmbeddingEngine:
@@ -81,6 +77,15 @@ def engine_of(config: Any, op: str, *, config_may_be_empty: bool = False) -> Emb
     if not _matches(system, config):
         raise ConfigError(f"{op}: config is not the one that the embedding system was configured with")
     return system.engine
+
+
+def _replace(system: _System | None) -> bool:
+    global _current
+    with _lock:
+        was, _current = _current, system
+    if was is not None:
+        was.engine.close()
+    return was is not None
 
 
 def _is_empty(config: Any) -> bool:

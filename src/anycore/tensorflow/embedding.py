@@ -151,8 +151,9 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
         self._system.check()
         check_consistent(self._paths, self._output_shapes, output_shapes(self._features, shapes))
         mode = _mode(training, name)
-        for core, core_inputs, core_weights in parts:
-            self._enqueue(core, core_inputs, core_weights, mode, name)
+        tensors = [(core, self._op_inputs(core_inputs, core_weights)) for core, core_inputs, core_weights in parts]
+        for core, op_tensors in tensors:  # all are made before the first is queued
+            self._enqueue(core, op_tensors, mode, name)
 
     @_as_written
     def dequeue(self, name: str | None = None) -> Any:
@@ -254,10 +255,13 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
             for replica, core in enumerate(self._replicas.cores)
         ]
 
-    def _enqueue(self, core: int, inputs: Sequence[Any], weights: Sequence[Any], mode: Any, name: str | None) -> None:
-        indices, ids, aggregation_weights = zip(
-            *(op_inputs(*each) for each in zip(self._paths, self._features, inputs, weights, strict=True)), strict=True
-        )
+    def _op_inputs(self, inputs: Sequence[Any], weights: Sequence[Any]) -> Sequence[Any]:
+        """Returns indices, ids and weights of an enqueue operation."""
+        each = zip(self._paths, self._features, inputs, weights, strict=True)
+        return tuple(zip(*(op_inputs(*parts) for parts in each), strict=True))
+
+    def _enqueue(self, core: int, tensors: Sequence[Any], mode: Any, name: str | None) -> None:
+        indices, ids, aggregation_weights = tensors
         with _after_enqueues():
             op = tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
                 sample_indices_or_row_splits=indices,
