@@ -19,8 +19,6 @@ from tensorflow.python.client import pywrap_tf_session
 
 import anycore.ops
 from anycore import CallOrderError, ConfigError, InputError
-from anycore.config import parse
-from anycore.ops import system
 from anycore.optimizers import OPTIMIZERS
 from anycore.proto import TPUEmbeddingConfiguration
 
@@ -271,29 +269,6 @@ def test_configuring_replaces_the_system_unless_it_fails() -> None:
         ops.recv_tpu_embedding_activations(3, config)
     assert ops.shutdown_tpu_system()
     assert not ops.shutdown_tpu_system()
-
-
-def test_other_bytes_that_say_the_same_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = base_fixture()
-    one_host, two_hosts = (TPUEmbeddingConfiguration(num_hosts=count).SerializeToString() for count in (1, 2))
-    same = one_host + config, config + one_host  # of a field that comes twice, the last counts
-    parsed: list[Any] = []
-
-    def count_and_parse(given: Any) -> Any:
-        parsed.append(given)
-        return parse(given)
-
-    ops.configure_tpu_embedding(config)
-    monkeypatch.setattr(system, "parse", count_and_parse)
-    for _ in range(3):
-        for given in same:
-            assert ops.is_tpu_embedding_initialized(given)
-    assert parsed == list(same)
-    for _ in range(2):
-        with pytest.raises(ConfigError, match="config is not the one"):
-            ops.recv_tpu_embedding_activations(3, config + two_hosts)
-    ops.configure_tpu_embedding(config + two_hosts)
-    assert not ops.is_tpu_embedding_initialized(same[0])
 
 
 @pytest.mark.parametrize("again", [False, True])
