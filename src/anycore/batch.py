@@ -155,7 +155,8 @@ class _PlainSource(NamedTuple):
 
     row: tuple[int, ...]
     weighted: bool
-    index: NDArray[np.int64]
+    splits: NDArray[np.int64]
+    """Keeps the memory alive."""
 
 
 def _plain_source(plan: Plan, entry: Entry, value: Any) -> _PlainSource | None:
