@@ -130,6 +130,11 @@ class Schedule:
         """
         self._wait(lambda: self._missing_to_drain(call))
 
+    def check_idle(self, call: str) -> None:
+        """Raises CallOrderError when a step is under way."""
+        for number in self._steps:
+            raise CallOrderError(f"{call}: step {number} is under way; finish it first")
+
     def next_to_send(self, core: int) -> Step:
         """Returns the step whose gradients the core must send next.
 

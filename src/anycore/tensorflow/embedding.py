@@ -39,7 +39,7 @@ _ENQUEUED = "anycore_enqueued"
 
 # A subclass, for TensorFlow's checkpoints know their embeddings by class: a TPU loads its tables from a checkpoint that
 # was written here because the checkpoint says so. Nothing of the base class but that is used.
-class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[misc]
+class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """Embedding tables that are looked up and trained on CPUs, with the interface of TensorFlow's class of that name.
 
     `feature_config` is any nest of tf.tpu.experimental.embedding.FeatureConfig, `optimizer` one of the optimizers there
