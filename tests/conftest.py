@@ -21,7 +21,7 @@ settings.load_profile("anycore")
 # There is no Triton for some systems.
 collect_ignore = [] if find_spec("triton") else ["test_triton.py"]
 
-# Importing Triton aborts a process that has TensorFlow, and torch imports it wherever it is installed. Its own tests run
-# it in processes of their own.
+# Importing Triton aborts a process that has TensorFlow, and torch imports it wherever it is installed. Its own tests
+# run it in processes of their own.
 modules: dict[str, Any] = sys.modules
 modules["triton"] = None

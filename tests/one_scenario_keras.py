@@ -93,7 +93,8 @@ def main(file: str) -> None:
     model.fit(inputs, ignored, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[Rates(rates)])
     trained = {name: keras.ops.convert_to_numpy(values) for name, values in dense.parameters.items()}
     found = outcome(state(layer.engine), trained)
-    np.savez(file, **{f"{table}/{name}": values for table, part in found.items() for name, values in part.items()})
+    arrays: dict[str, Any] = {f"{t}/{name}": values for t, part in found.items() for name, values in part.items()}
+    np.savez(file, **arrays)
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ def test_a_step_may_be_differentiated(tables: TPUEmbedding) -> None:
 
 @pytest.mark.parametrize("training", [True, False, tf.constant(True)])
 def test_a_function_can_be_saved_and_then_training_decides(tables: TPUEmbedding, training: Any, tmp_path: Path) -> None:
-    class Module(tf.Module):  # type: ignore[misc]
+    class Module(tf.Module):
         @function_without_inputs
         def nested(self) -> Any:
             return look_up(tables, training=training)

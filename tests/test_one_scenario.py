@@ -104,7 +104,7 @@ def by_tensorflow_operations() -> State:
     tf.raw_ops.ConfigureTPUEmbedding(config=MESSAGE)
     dense = {name: tf.Variable(values) for name, values in dense_start().items()}
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def train(tensors: Any, targets: Any, rate: Any) -> None:
         tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(**tensors, mode_override="train", combiners=COMBINERS)
         activations = tf.raw_ops.RecvTPUEmbeddingActivations(num_outputs=len(CONFIG.features), config=MESSAGE)
@@ -155,7 +155,7 @@ def by_tensorflow_class() -> State:
     embedding = TPUEmbedding(features, None)
     dense = {name: tf.Variable(values) for name, values in dense_start().items()}
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def train(ids: Any, weights: Any, targets: Any) -> None:
         embedding.enqueue(ids, weights, training=True)
         embedding.apply_gradients(descend_in_tensorflow(dense, embedding.dequeue(), targets))
@@ -180,7 +180,7 @@ def by_torch() -> State:
     dense = {name: torch.nn.Parameter(torch.from_numpy(values)) for name, values in dense_start().items()}
     optimizer = torch.optim.SGD(dense.values(), lr=RATE)
     for step in steps():
-        tables.set_learning_rate("people", step.rate)
+        tables.set_learning_rate("people", float(step.rate))
         bags = {
             name: (torch.from_numpy(ids), torch.from_numpy(splits), None if w is None else torch.from_numpy(w))
             for name, (splits, ids, w) in step.bags.items()
@@ -201,7 +201,7 @@ def by_jax_in_jit() -> State:
     engine = EmbeddingEngine(CONFIG, seed=SEED)
     optimizer = optax.sgd(RATE)
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def train(dense: Any, optimizer_state: Any, tables: Any, step: Any) -> Any:
         inputs, targets, rate = step
 
@@ -223,7 +223,7 @@ def by_jax_in_jit() -> State:
 def by_jax_around_the_program() -> State:
     engine, dense = EmbeddingEngine(CONFIG, seed=SEED), dense_start()
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def train(dense: Any, activations: Any, targets: Any) -> Any:
         of_dense, of_activations = jax.grad(total, argnums=(0, 1))(dense, named(activations), targets)
         return jax.tree.map(lambda values, gradient: values - RATE * gradient, dense, of_dense), of_activations
