@@ -27,6 +27,8 @@ check: lint types test
 bench: $(VENV)/.test
 	@$(RUN) benchmarks/step.py $(ARGS)
 	@$(RUN) benchmarks/tensorflow_step.py $(ARGS)
+	@$(RUN) benchmarks/torch_step.py $(ARGS)
+	@$(RUN) benchmarks/jax_step.py $(ARGS)
 	@$(RUN) benchmarks/exchange.py $(ARGS)
 
 protos: $(VENV)/.test

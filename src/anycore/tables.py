@@ -43,7 +43,9 @@ class Tables:
 
     def __init__(self, plan: Plan, seed: int, workers: Workers, shards: Sequence[range] | None = None) -> None:
         self._workers = workers
-        self.tables = [Table(config, shards[table] if shards else None) for table, config in enumerate(plan.config.tables)]
+        self.tables = [
+            Table(config, shards[table] if shards else None) for table, config in enumerate(plan.config.tables)
+        ]
         self._optimizers = [table.optimizer for table in plan.config.tables]
         self.descriptors = np.array([table.descriptor() for table in self.tables], np.int64)
         self.follow(plan)

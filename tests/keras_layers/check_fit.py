@@ -105,7 +105,7 @@ def test_activations_that_nothing_needs_have_zero_gradients() -> None:
     assert_same_bits(tables(layer), state(engine))
 
 
-class Subclassed(keras.Model):  # type: ignore[misc]
+class Subclassed(keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = new_layer()

@@ -71,7 +71,7 @@ def test_early_stopping_restores_the_best_tables() -> None:
     layer = layer_of(model)
     after_first = []
 
-    class WorseAndWorse(keras.callbacks.Callback):  # type: ignore[misc]
+    class WorseAndWorse(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
             logs["metric"] = float(epoch)
             if epoch == 0:

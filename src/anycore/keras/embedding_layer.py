@@ -20,7 +20,7 @@ from anycore.transport import Transport
 _BACKENDS = ("jax", "tensorflow", "torch")
 
 
-class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
+class EmbeddingLayer(keras.layers.Layer):
     """Looks up ids, and updates the tables in the backward pass of a call with `training`.
 
     Keras differentiates by trainable variables alone, and a table is none: the model's optimizer would make dense
@@ -32,9 +32,7 @@ class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
     layer, calling it, its backward pass, and its weights. A saved model does not keep the transport.
     """
 
-    def __init__(
-        self, layer_config: LayerConfig, seed: int, transport: Transport | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, layer_config: LayerConfig, seed: int, transport: Transport | None = None, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         backend = keras.backend.backend()
         if backend not in _BACKENDS:
@@ -74,7 +72,9 @@ class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
     def learning_rate(self, tag_or_table: int | str) -> Any:
         """Returns the Keras variable that holds a learning rate, for callbacks to `assign`; it acts on the next step.
 
-        `tag_or_table` is the tag of a dynamic input or the name of a table.
+        `tag_or_table` is the tag of a dynamic input or the name of a table. A callback that assigns between the batches
+        of an epoch must reach the layer by its `self.model`: on JAX Keras keeps variables elsewhere meanwhile, and
+        looks for what has changed when `self.model` is used.
 
         Raises: ConfigError when there is no such rate, or when it is a schedule or a function.
         """

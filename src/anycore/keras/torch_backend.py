@@ -44,7 +44,7 @@ def train(
     return list(_Hook.apply(call, [rates, *arrays], anchor, *activations))
 
 
-class _Hook(torch.autograd.Function):  # type: ignore[misc]
+class _Hook(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, call: Call, operands: list[torch.Tensor], anchor: torch.Tensor, *activations: torch.Tensor

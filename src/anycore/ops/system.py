@@ -15,12 +15,16 @@ from anycore.errors import CallOrderError, ConfigError
 from anycore.optimizers import Optimizer
 
 
-@dataclass(frozen=True)
+@dataclass
 class _System:
     message: Any
     serialized: bytes
     engine: EmbeddingEngine
+    others: tuple[bytes, ...] = ()
+    """Other bytes that have turned out to say the same, the latest first."""
 
+
+_MOST_OTHERS = 2
 
 _current: _System | None = None
 _lock = threading.Lock()
@@ -89,12 +93,16 @@ def _is_empty(config: Any) -> bool:
 
 
 def _matches(system: _System, config: Any) -> bool:
-    # Every step passes the config; equal bytes need no parsing.
-    if config == system.serialized:
+    # Every step passes the config; known bytes need no parsing.
+    if config == system.serialized or config in system.others:
         return True
     message = parse(config)
     # Other bytes may say the same: statuses that mean their default, names of features that are not given.
-    return bool(message == system.message) or EmbeddingConfig.from_proto(message) == system.engine.config
+    if message != system.message and EmbeddingConfig.from_proto(message) != system.engine.config:
+        return False
+    if isinstance(config, bytes):
+        system.others = (config, *system.others)[:_MOST_OTHERS]
+    return True
 
 
 def text(value: str | bytes) -> str:
