@@ -32,9 +32,7 @@ class EmbeddingLayer(keras.layers.Layer):  # type: ignore[misc]
     layer, calling it, its backward pass, and its weights. A saved model does not keep the transport.
     """
 
-    def __init__(
-        self, layer_config: LayerConfig, seed: int, transport: Transport | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, layer_config: LayerConfig, seed: int, transport: Transport | None = None, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
         backend = keras.backend.backend()
         if backend not in _BACKENDS:
