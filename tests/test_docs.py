@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-LANGUAGES = {"proto", "python", "sh", "text"}
+LANGUAGES = {"proto", "python", "sh", "text", "yaml"}
 
 FENCE = re.compile(r"^\s*```", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
