@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +18,9 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 # profile for it is the parent of this one: the same examples in every run.
 settings.register_profile("anycore", deadline=None)
 settings.load_profile("anycore")
+
+# Shells start what runs in the background with Ctrl-C ignored, and some tests interrupt themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # There is no Triton for some systems.
 collect_ignore = [] if find_spec("triton") else ["test_triton.py"]
