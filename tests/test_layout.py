@@ -23,11 +23,14 @@ GENERATED = {PACKAGE / "proto" / "descriptors.py"}
 VAGUE = {"common", "core", "helper", "helpers", "misc", "util", "utils"}
 FRAMEWORKS = {"jax", "keras", "tensorflow", "torch"}
 TOP_FLOOR = 8
+ASKS_A_FRAMEWORK = {PACKAGE / "transport" / "torch_distributed.py"}
+"""What is handed the framework's processes by a caller that runs it, and imports it only then."""
 
 # Tests of no single source file.
 WITHOUT_SOURCE = {
     "layout": "the laws on this page",
     "docs": "the pages' own examples",
+    "schedule_given_up": "steps that are given up, and waiting that ends",
     "engine_refusals": "what the engine refuses, and its threads' order",
     "engine_outside_steps": "lookups, updates, views and shapes outside the engine's steps",
     "tensorflow_kernels": "the arithmetic of TensorFlow, for many optimizers at once",
@@ -109,7 +112,7 @@ def test_imports_go_in_no_circle() -> None:
 
 def test_frameworks_stay_on_the_top_floor() -> None:
     importing = {module for module in MODULES for name in imported_names(module) if name.split(".")[0] in FRAMEWORKS}
-    assert not relative(module for module in importing if floor_of(module) < TOP_FLOOR)
+    assert not relative(module for module in importing - ASKS_A_FRAMEWORK if floor_of(module) < TOP_FLOOR)
 
 
 def test_importing_anycore_imports_no_framework() -> None:

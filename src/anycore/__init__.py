@@ -3,7 +3,7 @@
 from anycore.batch import Dense, Ragged, Sparse
 from anycore.config import EmbeddingConfig, FeatureConfig, Mode, SpmdSharding, TableConfig
 from anycore.engine import EmbeddingEngine
-from anycore.errors import AnycoreError, CallOrderError, CallTimeoutError, ConfigError, InputError
+from anycore.errors import AnycoreError, CallOrderError, CallTimeoutError, ConfigError, InputError, TransportError
 from anycore.sharding import ShardingStrategy
 
 __version__ = "0.1.0"
@@ -24,4 +24,5 @@ __all__ = [
     "Sparse",
     "SpmdSharding",
     "TableConfig",
+    "TransportError",
 ]

@@ -34,11 +34,17 @@ class TorchTransport(Transport):
         self.size = torch.distributed.get_world_size(group)
 
     def channel(self, timeout: float) -> Transport:
-        """Returns a transport over a new gloo group of the same processes."""
+        """Returns a transport over a new gloo group of the same processes.
+
+        Raises: TransportError when they cannot be connected.
+        """
         import torch.distributed as dist
 
         ranks = dist.get_process_group_ranks(self._group or dist.group.WORLD)
-        group = dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True)
+        try:
+            group = dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True)
+        except RuntimeError as error:
+            raise TransportError(f"the {self.size} processes cannot be connected: {_reason(error)}") from error
         return type(self)(group, timeout=timeout)
 
     def exchange(self, outgoing: Buffers, incoming: Buffers) -> None:
