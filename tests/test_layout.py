@@ -33,6 +33,8 @@ WITHOUT_SOURCE = {
     "schedule_given_up": "steps that are given up, and waiting that ends",
     "engine_refusals": "what the engine refuses, and its threads' order",
     "engine_outside_steps": "lookups, updates, views and shapes outside the engine's steps",
+    "sharded_tables_in_processes": "the bits of processes that torchrun and mpiexec start",
+    "faults": "what processes do when one is refused, makes other calls, falls silent or dies",
     "tensorflow_kernels": "the arithmetic of TensorFlow, for many optimizers at once",
     "tensorflow_conformance": "what TensorFlow's tests of TPU embeddings check, of the class and of the operations",
     "tensorflow_conformance_inputs": "the same, for inputs that are not lists of ids",
