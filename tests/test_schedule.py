@@ -8,6 +8,7 @@ import time
 import pytest
 from story import BACKWARD, INFERENCE, TRAINING, Story
 
+from anycore.config import Mode
 from anycore.errors import CallOrderError, CallTimeoutError, InputError
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anycore.errors import InputError
-from anycore.sharding import Sharding, ShardingStrategy
+from anycore.sharding import Sharding, ShardingStrategy, overlap
 
 DIV, MOD = ShardingStrategy
 
@@ -109,3 +109,11 @@ def test_empty_shard(strategy: ShardingStrategy) -> None:
     assert sharding.size(2) == 0
     with pytest.raises(InputError, match=message):
         sharding.ids_of_shard(2)
+
+
+RANGES = st.builds(range, st.integers(0, 40), st.integers(0, 80), st.integers(1, 9))
+
+
+@given(RANGES, RANGES)
+def test_overlap_is_what_both_hold(a: range, b: range) -> None:
+    assert list(overlap(a, b)) == sorted(set(a) & set(b))

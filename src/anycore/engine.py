@@ -138,12 +138,12 @@ class EmbeddingEngine:
             with self._schedule.lock, uninterrupted():
                 step = self._schedule.enqueue(core, batch, step_mode)
                 if step.is_enqueued:
-                    call = f"enqueue of step {step.number}, mode {step_mode.name}"
+                    call = f"step {step.number}, mode {step_mode.name}"
                     step.ids = self._tables.begin(step.batches, call, trains=step.trains, ahead=True)
         except BaseException as error:
             with self._schedule.lock:
                 number = self._schedule.refuse(core, error)
-                self._tables.refuse(f"enqueue of step {number}", error, ahead=True)
+                self._tables.refuse(f"ids of step {number}", error, ahead=True)
             raise
         if step.trains and step.is_enqueued and not self._tables.works_ahead:
             step.ids.result()
@@ -207,7 +207,7 @@ class EmbeddingEngine:
             with self._schedule.lock:
                 step = self._schedule.next_to_send(core)
                 if self._schedule.would_be_due(step):
-                    self._tables.refuse(f"update of step {step.number}", error)
+                    self._tables.refuse(f"gradients of step {step.number}", error)
             raise
         with self._schedule.lock, uninterrupted():
             self._apply_updates()
@@ -369,7 +369,7 @@ class EmbeddingEngine:
             except InputError:
                 self._schedule.mark_applied(step)  # another process refused its part, so there is nothing to update
                 raise
-            rates, call = step.learning_rates or (), f"update of step {step.number}"
+            rates, call = step.learning_rates or (), f"step {step.number}"
             try:
                 apply = self._tables.prepare_update(ids, step.gradients, rates, call)
             except InputError:

@@ -45,6 +45,8 @@ from anycore.transport import Transport
 class StepEntries:
     """A step after its first message: what its cores need, and what others want from here."""
 
+    call: str
+    """Whose step it is, as all processes say it."""
     cores: list[CoreEntries]
     wanted: Wanted
     asked: Asked
@@ -125,7 +127,7 @@ class ShardedTables:
         return Pending(partial(self._exchange_rows, list(batches), call, trains, self._calls))
 
     def _exchange_rows(self, batches: list[IdBatch], call: str, trains: bool, channel: Transport) -> StepEntries:
-        agree(channel, call)
+        agree(channel, f"ids of {call}")
         offsets, tables = self._plan.sample_offsets, self.descriptors
         cores = [core_entries(batch, offsets, tables, self._summed, self._workers) for batch in batches]
         needs = wanted(cores, self._sizes, self._dimensions, channel.size, self._is_mod)
@@ -142,7 +144,7 @@ class ShardedTables:
             by_process = np.array([each.sum(axis=0) for each in counts])
             self._traffic.count(channel.rank, needs.counts.sum(axis=1), by_process, self._dimensions)
         orders = asked(np.concatenate(counts), np.concatenate(rows).astype(np.int64), self._dimensions)
-        return StepEntries(cores, needs, orders, orders.num_floats(num_cores))
+        return StepEntries(call, cores, needs, orders, orders.num_floats(num_cores))
 
     def look_up(
         self,
@@ -176,6 +178,7 @@ class ShardedTables:
         return self._tables.look_up_records(replace(entries.batch, ids=places), received, out)
 
     def _exchange_parameters(self, step: StepEntries) -> NDArray[np.float32]:
+        agree(self._calls, f"activations of {step.call}")
         answers = recycled.empty(int(step.asked_floats[-1]), np.float32)
         self._workers.run(exchange.gather, step.asked.tasks(), self._tables.descriptors, step.asked.rows, answers)
         parameters = recycled.empty(int(step.wanted.floats[-1]), np.float32)
@@ -193,7 +196,7 @@ class ShardedTables:
 
         Raises: InputError when another process has refused its gradients.
         """
-        agree(self._calls, f"{call}, learning_rates {tuple(learning_rates)}")
+        agree(self._calls, f"gradients of {call}, learning_rates {tuple(learning_rates)}")
         sums = recycled.empty(int(ids.wanted.floats[-1]), np.float32)
         for core, entries in enumerate(ids.cores):
             self._sum_gradients(entries, gradients[core], ids.wanted.offsets[core], sums)
