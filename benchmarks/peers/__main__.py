@@ -1,0 +1,141 @@
+"""anycore beside other embedding engines: the same step, interleaved in one process, ratios of medians.
+
+Without --only, --memory, --startup or --large all is measured except what is large. Every result goes into the JSON
+file at once and replaces the older one of its key, so all can be measured in pieces; docs/performance.md is made of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from peers import summary
+from peers.interleave import interleave
+from peers.machine import describe_machine
+from peers.memory import peak_memory
+from peers.processes import ChildError, in_child
+from peers.results import Results
+from peers.startup import time_configuring, time_imports, time_initialising
+from peers.workloads import Workload, chosen
+
+ROOT = Path(__file__).resolve().parents[2]
+_HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
+_MEMORY, _LARGE = ["dlrm:adagrad", "single:adagrad"], ["huge"]
+
+
+class Benchmark:
+    """Measures what the command line asks for, and stores it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._environment = _HUGE_PAGES if options.huge_pages else {}
+        run = {"machine": describe_machine(), "huge_pages": options.huge_pages}
+        self._results = Results(options.json, run)
+        self.failed = False
+
+    def run(self) -> None:
+        """Measures all of it; what fails is reported and left out."""
+        options = self._options
+        rest = not (options.only or options.memory or options.startup or options.large)
+        if rest or (options.only and not options.memory):
+            for workload in chosen(options.only):
+                for num_threads in options.threads:
+                    self._steps(workload, num_threads)
+        if rest or options.memory:
+            for workload in chosen(options.only or _MEMORY):
+                self._memory(workload, workload.contenders)
+        if options.large:
+            for workload in chosen(_LARGE):
+                self._memory(workload, ("anycore",))
+        if rest or options.startup:
+            self._startup()
+
+    def _steps(self, workload: Workload, num_threads: int) -> None:
+        options = self._options
+        pages = ", huge pages" * options.huge_pages
+        measure = partial(
+            in_child,
+            interleave,
+            num_threads,
+            self._environment,
+            key=workload.key,
+            tiny=options.quick,
+            repetitions=options.repetitions,
+            memory_bytes=round(options.memory_limit * 2**30),
+            seconds=options.seconds,
+        )
+        self._attempt("steps", f"{workload.key}, {num_threads} threads{pages}", measure, summary.of_steps)
+
+    def _memory(self, workload: Workload, contenders: tuple[str, ...]) -> None:
+        num_threads, tiny = max(self._options.threads), self._options.quick
+        for name in contenders:
+            measure = partial(
+                in_child, peak_memory, num_threads, key=workload.key, tiny=tiny, contender=name
+            )
+            self._attempt("memory", f"{workload.key}, {name}", measure, summary.of_memory)
+
+    def _startup(self) -> None:
+        num_threads, repetitions = max(self._options.threads), max(1, self._options.repetitions // 3)
+        self._attempt("startup", "import", partial(time_imports, repetitions), str)
+        self._attempt("startup", "configure", partial(time_configuring, num_threads, repetitions), str)
+        measure = partial(
+            in_child, time_initialising, num_threads, repetitions=repetitions, tiny=self._options.quick
+        )
+        self._attempt("startup", "initialise", measure, str)
+
+    def _attempt(
+        self, section: str, key: str, measure: Callable[[], dict[str, Any]], show: Callable[[dict[str, Any]], str]
+    ) -> None:
+        print(f"{section}: {key}", flush=True)
+        started = time.perf_counter()
+        try:
+            result = measure()
+        except ChildError as error:
+            self.failed = True
+            print(f"failed: {error}", flush=True)
+            return
+        result["seconds"] = round(time.perf_counter() - started)
+        self._results.store(section, key, result)
+        print(f"{show(result)}\n", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench-peers", description=__doc__)
+    add = parser.add_argument
+    add("--only", nargs="+", default=[], metavar="WORKLOAD", help="names or patterns: dlrm, dlrm:adam, 'batch-*'")
+    add("--threads", nargs="+", type=int, default=[1, 2], help="numbers of threads, a process each")
+    add("--repetitions", type=int, default=15, help="of the contenders that are not slow")
+    add("--seconds", type=float, default=20, help="a contender that needs more for its turns on a draw takes fewer")
+    add("--memory-limit", type=float, default=18, metavar="GIB", help="contenders beyond it are left out")
+    add("--huge-pages", action="store_true", help="for all contenders, not only NumPy's arrays (glibc, madvise)")
+    add("--memory", action="store_true", help="peak memory, a process for each contender")
+    add("--startup", action="store_true", help="imports, configuring, starting values")
+    add("--large", action="store_true", help="12 GB of tables in anycore alone")
+    add("--quick", action="store_true", help="tiny tables and 2 repetitions, to try the benchmark itself")
+    add("--json", type=Path, help="file of results, docs/performance/peers.json if not --quick")
+    options = parser.parse_args()
+    if options.quick:
+        options.repetitions = 2
+    if options.json is None:
+        options.json = ROOT / ("build/peers.json" if options.quick else "docs/performance/peers.json")
+    return options
+
+
+def main() -> int:
+    """Runs the benchmark from the command line; returns 1 when a part of it failed."""
+    benchmark = Benchmark(_options())
+    try:
+        benchmark.run()
+    except ValueError as error:
+        print(error)
+        return 2
+    return int(benchmark.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
