@@ -33,8 +33,12 @@ class Benchmark:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        self._environment = _HUGE_PAGES if options.huge_pages else {}
-        run = {"machine": describe_machine(), "huge_pages": options.huge_pages}
+        self._environment = dict(_HUGE_PAGES) if options.huge_pages else {}
+        if options.passive:
+            self._environment["OMP_WAIT_POLICY"] = "PASSIVE"
+        settings = {"huge pages for all": options.huge_pages, "passive OpenMP threads": options.passive}
+        self._suffix = "".join(f", {setting}" for setting, wanted in settings.items() if wanted)
+        run = {"machine": describe_machine(), "settings": self._suffix.removeprefix(", ")}
         self._results = Results(options.json, run)
         self.failed = False
 
@@ -57,7 +61,6 @@ class Benchmark:
 
     def _steps(self, workload: Workload, num_threads: int) -> None:
         options = self._options
-        pages = ", huge pages" * options.huge_pages
         measure = partial(
             in_child,
             interleave,
@@ -69,27 +72,37 @@ class Benchmark:
             memory_bytes=round(options.memory_limit * 2**30),
             seconds=options.seconds,
         )
-        self._attempt("steps", f"{workload.key}, {num_threads} threads{pages}", measure, summary.of_steps)
+        about = {"key": workload.key, "threads": num_threads}
+        self._attempt("steps", f"{workload.key}, {num_threads} threads{self._suffix}", about, measure, summary.of_steps)
 
     def _memory(self, workload: Workload, contenders: tuple[str, ...]) -> None:
         num_threads, tiny = max(self._options.threads), self._options.quick
         for name in contenders:
-            measure = partial(
-                in_child, peak_memory, num_threads, key=workload.key, tiny=tiny, contender=name
-            )
-            self._attempt("memory", f"{workload.key}, {name}", measure, summary.of_memory)
+            about = {"key": workload.key, "contender": name, "threads": num_threads}
+            measure = partial(in_child, peak_memory, num_threads, key=workload.key, tiny=tiny, contender=name)
+            self._attempt("memory", f"{workload.key}, {name}", about, measure, summary.of_memory)
 
     def _startup(self) -> None:
         num_threads, repetitions = max(self._options.threads), max(1, self._options.repetitions // 3)
-        self._attempt("startup", "import", partial(time_imports, repetitions), str)
-        self._attempt("startup", "configure", partial(time_configuring, num_threads, repetitions), str)
-        measure = partial(
+        initialise = partial(
             in_child, time_initialising, num_threads, repetitions=repetitions, tiny=self._options.quick
         )
-        self._attempt("startup", "initialise", measure, str)
+        measures: dict[str, Callable[[], Any]] = {
+            "import": partial(time_imports, repetitions),
+            "five optimizers, by what is on disk": partial(time_configuring, num_threads, repetitions),
+            "starting values of one table": initialise,
+        }
+        for what, measure in measures.items():
+            about = {"what": what, "threads": num_threads}
+            self._attempt("startup", what, about, measure, summary.of_startup)
 
     def _attempt(
-        self, section: str, key: str, measure: Callable[[], dict[str, Any]], show: Callable[[dict[str, Any]], str]
+        self,
+        section: str,
+        key: str,
+        about: dict[str, Any],
+        measure: Callable[[], dict[str, Any]],
+        show: Callable[[dict[str, Any]], str],
     ) -> None:
         print(f"{section}: {key}", flush=True)
         started = time.perf_counter()
@@ -99,8 +112,8 @@ class Benchmark:
             self.failed = True
             print(f"failed: {error}", flush=True)
             return
-        result["seconds"] = round(time.perf_counter() - started)
-        self._results.store(section, key, result)
+        took = {"took_seconds": round(time.perf_counter() - started)}
+        self._results.store(section, key, {**about, **took, **result})
         print(f"{show(result)}\n", flush=True)
 
 
@@ -113,6 +126,7 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=20, help="a contender that needs more for its turns on a draw takes fewer")
     add("--memory-limit", type=float, default=18, metavar="GIB", help="contenders beyond it are left out")
     add("--huge-pages", action="store_true", help="for all contenders, not only NumPy's arrays (glibc, madvise)")
+    add("--passive", action="store_true", help="OpenMP threads (torch, FBGEMM) sleep while waiting, for a busy machine")
     add("--memory", action="store_true", help="peak memory, a process for each contender")
     add("--startup", action="store_true", help="imports, configuring, starting values")
     add("--large", action="store_true", help="12 GB of tables in anycore alone")

@@ -12,6 +12,7 @@ from peers.batches import Batches
 from peers.contenders.anycore import Anycore
 from peers.contenders.contender import Contender, Timed, contender_class
 from peers.contenders.floor import Floor
+from peers.machine import Neighbours, process_memory
 from peers.stopwatch import Stopwatch
 from peers.workloads import Draw, Workload, named
 
@@ -19,7 +20,9 @@ FLOOR = "floor"
 _FEWEST = 3
 """Repetitions of the slowest contender."""
 _FRAMEWORKS_BYTES = 2 << 30
-"""What all imported libraries, their pools and one batch take."""
+"""What all imported libraries and their pools take."""
+_GRADIENT_COPIES = 3
+"""Of a row for every lookup, for sparse gradients before they are summed."""
 
 
 def interleave(
@@ -38,10 +41,11 @@ def interleave(
     # All before any timing: the floor spoils values.
     deviations = {draw: check_agreement(workload, contenders, batches.next(draw)) for draw in workload.draws}
     players: dict[str, Timed] = {**contenders, FLOOR: Floor(reference)}
-    periods = {draw: _periods(players, batches, draw, repetitions, seconds) for draw in workload.draws}
+    periods = {draw: _periods(players, batches, draw, workload.burst, repetitions, seconds) for draw in workload.draws}
     watches = {draw: {name: Stopwatch() for name in players} for draw in workload.draws}
     gc.collect()
     gc.freeze()
+    neighbours = Neighbours()
     for repetition in range(repetitions):
         for draw in workload.draws:
             due = [name for name in players if repetition % periods[draw][name] == 0]
@@ -55,9 +59,12 @@ def interleave(
                 watches[draw],
                 workload.burst,
             )
+    busy_elsewhere = neighbours.share()
     return {
         "workload": str(workload),
         "absent": absent,
+        "busy_elsewhere": round(busy_elsewhere, 3),
+        "peak_gib": round(process_memory("VmHWM") / 2**30, 1),
         "draws": {
             str(draw): {
                 "lookups": workload.num_features * workload.batch_size * draw.ids_per_sample,
@@ -74,7 +81,9 @@ def _admitted(workload: Workload, memory_bytes: int) -> tuple[list[str], dict[st
     """Returns who takes part, and why the others do not."""
     admitted: list[str] = []
     absent = {}
-    left = memory_bytes - _FRAMEWORKS_BYTES
+    most_ids = max(draw.ids_per_sample for draw in workload.draws)
+    lookup_bytes = 4 * workload.num_features * workload.batch_size * most_ids * workload.dimension
+    left = memory_bytes - _FRAMEWORKS_BYTES - _GRADIENT_COPIES * lookup_bytes
     for name in workload.contenders:
         contender = contender_class(name)
         needed = workload.state_bytes + contender.dense_copies * workload.parameter_bytes
@@ -89,16 +98,19 @@ def _admitted(workload: Workload, memory_bytes: int) -> tuple[list[str], dict[st
 
 
 def _periods(
-    players: dict[str, Timed], batches: Batches, draw: Draw, repetitions: int, seconds: float
+    players: dict[str, Timed], batches: Batches, draw: Draw, burst: int, repetitions: int, seconds: float
 ) -> dict[str, int]:
     """Returns for each player of how many repetitions it takes part in one, and warms all of them up."""
     periods = {}
     for name, player in players.items():
-        player.look_up(player.prepare(batches.next(draw)))
         prepared = player.prepare(batches.next(draw))
-        started = time.perf_counter()
-        player.step(prepared, lambda stage: None)
-        wanted = math.ceil((time.perf_counter() - started) * repetitions / seconds)
+        # Twice, for the first may compile.
+        for _ in range(2):
+            started = time.perf_counter()
+            player.look_up(prepared)
+            player.step(prepared, lambda stage: None)
+            took = time.perf_counter() - started
+        wanted = math.ceil(took * burst * repetitions / seconds)
         periods[name] = max(1, min(wanted, (repetitions - 1) // (_FEWEST - 1)))
     return periods
 

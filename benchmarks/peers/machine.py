@@ -1,9 +1,10 @@
-"""What the numbers were measured on."""
+"""What the numbers were measured on, and how much memory it took."""
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,3 +33,33 @@ def describe_machine() -> dict[str, str]:
 
 def _text(path: Path) -> str:
     return path.read_text("utf-8").strip()
+
+
+def process_memory(field: str) -> int:
+    """Returns bytes that the kernel counts for this process: VmRSS now, VmHWM at most.
+
+    Unlike those of `getrusage` they are of the program as it is now, not of who started it.
+    """
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+class Neighbours:
+    """How busy others keep the machine from now on; OpenMP's spinning threads suffer most from it."""
+
+    def __init__(self) -> None:
+        self._busy, self._all = _ticks()
+        self._own = time.process_time()
+
+    def share(self) -> float:
+        """Returns the share of all processors' time that did not idle and was not this process's."""
+        busy, everything = _ticks()
+        own = (time.process_time() - self._own) * os.sysconf("SC_CLK_TCK")
+        return max(0.0, (busy - self._busy - own) / max(1, everything - self._all))
+
+
+def _ticks() -> tuple[int, int]:
+    """Returns the ticks in which processors were busy, for the host of a virtual machine too, and all ticks."""
+    # user, nice, system, idle, iowait, irq, softirq, steal
+    numbers = [int(text) for text in Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()[1:9]]
+    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from peers.batches import Batch, Batches
 from peers.contenders.contender import contender_class
+from peers.machine import process_memory
 from peers.workloads import Workload, named
 
 _STEPS = 3
@@ -19,15 +22,15 @@ def peak_memory(num_threads: int, key: str, tiny: bool, contender: str) -> dict[
     """
     workload = named(key, tiny)
     _train(workload.tiny(), contender, num_threads)
-    ready = _status("VmRSS")
+    ready = process_memory("VmRSS")
     batch = _train(workload, contender, num_threads)
-    numbers = sum(array.nbytes for array in [*batch.ids, batch.splits, *(batch.weights or []), *batch.gradients])
+    arrays: list[NDArray[Any]] = [*batch.ids, batch.splits, *(batch.weights or []), *batch.gradients]
     activations = sum(gradient.nbytes for gradient in batch.gradients)
     return {
         "ready": ready,
-        "peak": _status("VmHWM"),
+        "peak": process_memory("VmHWM"),
         "state": workload.state_bytes,
-        "batch": numbers + activations,
+        "batch": sum(array.nbytes for array in arrays) + activations,
     }
 
 
@@ -39,9 +42,3 @@ def _train(workload: Workload, name: str, num_threads: int) -> Batch:
         batch = batches.next(draw)
         contender.step(contender.prepare(batch), lambda stage: None)
     return batch
-
-
-def _status(field: str) -> int:
-    """Returns bytes that the kernel counts for this process: of the program as it is now, not of who started it."""
-    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))

@@ -31,9 +31,7 @@ def in_child(
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "-m", "peers.processes", place, str(num_threads), json.dumps(arguments), str(result)]
-        threads = {
-            name: str(num_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ANYCORE_NUM_THREADS")
-        }
+        threads = {name: str(num_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "ANYCORE_NUM_THREADS")}
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
         child = subprocess.run(
             command,

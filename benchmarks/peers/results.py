@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -25,4 +24,4 @@ class Results:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(known, indent=1) + "\n", "utf-8")
-        os.replace(new, self._path)
+        new.replace(self._path)

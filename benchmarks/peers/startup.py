@@ -30,7 +30,11 @@ _ROWS, _DIMENSION = 10_000_000, 64
 _STORED_STEPS = "*.step"
 
 
-def time_imports(repetitions: int) -> dict[str, float]:
+Times = dict[str, dict[str, dict[str, float]]]
+"""Under `seconds` those of each stage, by what was measured."""
+
+
+def time_imports(repetitions: int) -> Times:
     """Returns the median seconds of importing each library in a new process; they take turns."""
     times: dict[str, list[float]] = {name: [] for name in _IMPORTS}
     for _ in range(repetitions + 1):  # the first reads the files from disk
@@ -38,10 +42,10 @@ def time_imports(repetitions: int) -> dict[str, float]:
             command = [sys.executable, "-c", _TIMED.format(statement)]
             printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
             times[name].append(float(printed.split()[-1]))
-    return {name: round(float(np.median(seconds[1:])), 3) for name, seconds in times.items()}
+    return {"seconds": {name: {"import": _median(seconds[1:])} for name, seconds in times.items()}}
 
 
-def time_configuring(num_threads: int, repetitions: int) -> dict[str, dict[str, float]]:
+def time_configuring(num_threads: int, repetitions: int) -> Times:
     """Returns the median seconds of import, configuration and first step of five optimizers, by what is on disk.
 
     'nothing stored': as just installed; 'kernels stored': optimizers that nobody has used yet; 'all stored'.
@@ -58,8 +62,10 @@ def time_configuring(num_threads: int, repetitions: int) -> dict[str, dict[str, 
                         file.unlink()
                 seconds.append(in_child(configure, num_threads, environment))
     return {
-        stored: {stage: round(float(np.median([times[stage] for times in runs])), 3) for stage in runs[0]}
-        for stored, runs in found.items()
+        "seconds": {
+            stored: {stage: _median([times[stage] for times in runs]) for stage in runs[0]}
+            for stored, runs in found.items()
+        }
     }
 
 
@@ -81,7 +87,7 @@ def configure(num_threads: int) -> dict[str, float]:
     return dict(zip(["import", "configure", "first step"], np.diff(laps).tolist(), strict=True))
 
 
-def time_initialising(num_threads: int, repetitions: int, tiny: bool) -> dict[str, float]:
+def time_initialising(num_threads: int, repetitions: int, tiny: bool) -> Times:
     """Returns the median seconds of making one table of 10 M x 64 with starting values, and of writing such memory.
 
     They take turns, and none of their memory is used again.
@@ -98,7 +104,11 @@ def time_initialising(num_threads: int, repetitions: int, tiny: bool) -> dict[st
             times[name].append(seconds)
             del made
             gc.collect()
-    return {name: round(float(np.median(seconds[1:])), 3) for name, seconds in times.items()}
+    return {"seconds": {name: {"10 M x 64": _median(seconds[1:])} for name, seconds in times.items()}}
+
+
+def _median(seconds: list[float]) -> float:
+    return round(float(np.median(seconds)), 4)
 
 
 def _timed(make: Callable[[int, int], Any], rows: int, num_threads: int) -> tuple[Any, float]:

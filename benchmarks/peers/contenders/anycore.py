@@ -76,7 +76,7 @@ class Anycore(Contender):
         self._steps = count(1)
 
     def prepare(self, batch: Batch) -> Prepared:
-        weights = batch.weights or [None] * len(batch.ids)
+        weights: Sequence[Floats | None] = batch.weights or [None] * len(batch.ids)
         inputs = [Ragged(batch.splits, ids, weight) for ids, weight in zip(batch.ids, weights, strict=True)]
         shapes = [(*f.input_shape, g.shape[-1]) for f, g in zip(self._config.features, batch.gradients, strict=True)]
         return Prepared(inputs, [g.reshape(shape) for g, shape in zip(batch.gradients, shapes, strict=True)])

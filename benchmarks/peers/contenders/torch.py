@@ -71,9 +71,7 @@ class Torch(Contender):
             parameters.append(table)
         modules = torch.nn.Embedding if workload.sequence else torch.nn.EmbeddingBag
         options = {} if workload.sequence else {"mode": "sum", "include_last_offset": True}
-        self._tables = [
-            modules.from_pretrained(table, freeze=False, sparse=True, **options) for table in parameters
-        ]
+        self._tables = [modules.from_pretrained(table, freeze=False, sparse=True, **options) for table in parameters]
         self._optimizer = _OPTIMIZERS[workload.optimizer]([table.weight for table in self._tables])
 
     def prepare(self, batch: Batch) -> Prepared:
