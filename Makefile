@@ -25,8 +25,9 @@ types: $(VENV)/.test $(VENV)/.dev
 
 check: lint types test
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.test
 	@$(RUN) benchmarks/step.py $(ARGS)
+	@$(RUN) benchmarks/tensorflow_step.py $(ARGS)
 
 # Other engines beside this one, in an environment of their own; the page is made of all results so far.
 bench-peers: $(PEERS)/.peers

@@ -27,6 +27,9 @@ from anycore.plan import Plan
 from anycore.sorted_ids import sort_ids
 from anycore.tables import Tables
 
+STEP = ("ingest", "sort", "forward", "update")
+"""The stages of a step."""
+
 _Result = TypeVar("_Result")
 
 
@@ -132,16 +135,18 @@ def report_stages(num_threads: int, repetitions: int, ids_per_sample: int) -> No
 
 
 def report_optimizers(num_threads: int, repetitions: int) -> None:
-    """Prints the update of every optimizer beside its own floor and beside Adagrad's of the same dimension."""
+    """Prints update and step of every optimizer beside its own floor and beside Adagrad's of the same dimension."""
     print(f"\n{Workload()}, every optimizer, {num_threads} threads, median of {repetitions}\n")
-    print("| optimizer | dimension | update, ms | floor, ms | ratio | to Adagrad |\n|---|---|---|---|---|---|")
+    print("| optimizer | dimension | update, ms | floor, ms | ratio | update to Adagrad's | step to Adagrad's |")
+    print("|---|---|---|---|---|---|---|")
     for name, optimizer in _optimizers().items():
         workload = replace(Workload(), dimension=optimizer.only_dimension or Workload.dimension, optimizer=optimizer)
         beside = replace(workload, optimizer=Adagrad())
         this, adagrad = (watch.median for watch in time_stages([workload, beside], num_threads, repetitions))
         print(
             f"| {name} | {workload.dimension} | {this('update'):.1f} | {this('update floor'):.1f} "
-            f"| {this('update') / this('update floor'):.2f} | {this('update') / adagrad('update'):.2f} |",
+            f"| {this('update') / this('update floor'):.2f} | {this('update') / adagrad('update'):.2f} "
+            f"| {this(*STEP) / adagrad(*STEP):.2f} |",
             flush=True,
         )
 

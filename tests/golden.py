@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tolerance import FORMULA, STEP, Tolerance
 
 _FILE = json.loads((Path(__file__).parent / "data" / "golden_optimizers.json").read_text())
 
@@ -25,7 +26,7 @@ class Golden:
     parameters: np.ndarray
     slots: dict[str, np.ndarray]
     out: list[np.ndarray]
-    tolerance: float  # kernels work in float32; the formulas have some products rounded to float32
+    tolerance: Tolerance  # kernels work in float32, formulas in float64
 
     def __str__(self) -> str:
         return "-".join([self.optimizer, *(f"{value:g}" for value in self.hyper_parameters.values())])
@@ -42,7 +43,7 @@ def _case(raw: dict) -> Golden:
         parameters=inputs["weights"],
         slots={slot: inputs[name] for slot, name in raw["slots_in"].items()},
         out=[np.array(values) for values in raw["out"]],
-        tolerance=2e-6 if raw["source"].startswith("tf.raw_ops") else 4e-8,
+        tolerance=STEP if raw["source"].startswith("tf.raw_ops") else FORMULA,
     )
 
 

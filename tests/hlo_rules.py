@@ -1,13 +1,18 @@
-"""Rules of programs without slots, run by NumPy and compiled by Numba."""
+"""Rules of programs without slots, run by every backend."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import jax
 import numpy as np
+import torch
 from numba import njit
 
 from anycore.kernels.bind import NUMBA
+from anycore.optimizers import backends
 from anycore.optimizers.compose import rebind
 from anycore.optimizers.hlo import Program
 
@@ -55,4 +60,18 @@ def in_numba(translated: Program, g: Array = G, w: Array = W) -> Array:
     return results[:, 0]
 
 
-BACKENDS: dict[str, Callable[..., Array]] = {"numpy": in_numpy, "numba": in_numba}
+def in_library(
+    library: backends.Library, array: Callable[[Array], Any], translated: Program, *operands: Array
+) -> Array:
+    g, w = operands or (G, W)
+    rule = rebind(translated.rule, library.words)
+    (result,) = rule(array(w.copy()), array(g.copy()), np.float32(0), **translated.constants)
+    return np.broadcast_to(np.asarray(result), w.shape)
+
+
+BACKENDS: dict[str, Callable[..., Array]] = {
+    "numpy": in_numpy,
+    "numba": in_numba,
+    "jax": partial(in_library, backends._jax(), jax.numpy.array),
+    "torch": partial(in_library, backends._torch(), torch.tensor),
+}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
+
 from anycore.proto import HloModuleProto
 
 _TYPES = HloModuleProto.DESCRIPTOR.file.enum_types_by_name["PrimitiveType"].values_by_name
@@ -12,11 +14,8 @@ _COMPUTATION = re.compile(r"^ *(?:ENTRY )?(\w+) \{\n(.*?)^ *\}", re.MULTILINE | 
 _INSTRUCTION = re.compile(r"^ *(ROOT )?(\w+) = (\(.*?\)|\S+) ([\w-]+)\((.*?)\)(.*)$", re.MULTILINE)
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _ATTRIBUTE = re.compile(r"(\w+)=(\w+)")
-_LITERALS: dict[str, tuple[str, Any]] = {
-    "f32": ("f32s", float),
-    "s32": ("s32s", int),
-    "pred": ("preds", lambda text: text == "true"),
-}
+_READ: dict[str, Any] = {"f": float, "b": float, "s": int, "u": int, "p": lambda text: text == "true"}
+_PACKED = {"s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "f16": "<f2"}
 
 
 def module(text: str) -> bytes:
@@ -53,8 +52,7 @@ def _add(instruction: Any, parts: list[str], ids: dict[str, int], computations: 
     if opcode == "parameter":
         instruction.parameter_number = int(inside)
     elif opcode == "constant":
-        field, convert = _LITERALS[shape.partition("[")[0]]
-        getattr(instruction.literal, field).append(convert(inside))
+        _set_literal(instruction.literal, shape.partition("[")[0], inside)
     else:
         instruction.operand_ids.extend(ids[operand] for operand in inside.split(", ") if operand)
     for key, value in _ATTRIBUTE.findall(attributes):
@@ -62,10 +60,22 @@ def _add(instruction: Any, parts: list[str], ids: dict[str, int], computations: 
             instruction.tuple_index = int(value)
         elif key == "direction":
             instruction.comparison_direction = value
+        elif key in ("exponent_bits", "mantissa_bits"):
+            setattr(instruction, key, int(value))
         elif key == "type":
             instruction.comparison_type = value
         elif key in ("calls", "to_apply"):
             instruction.called_computation_ids.append(computations[value])
+
+
+def _set_literal(literal: Any, element_type: str, text: str) -> None:
+    number = _READ[element_type[0]](text)
+    if element_type in _PACKED:
+        setattr(literal, f"{element_type}s", np.array(number, _PACKED[element_type]).tobytes())
+    elif element_type == "bf16":
+        literal.bf16s = np.array(number, "<f4").tobytes()[2:]
+    else:
+        getattr(literal, f"{element_type}s").append(number)
 
 
 def _set_shape(shape: Any, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from reference import ReferenceEngine
+from tolerance import STEPS
 
 from anycore import EmbeddingConfig, EmbeddingEngine
 from anycore.proto import TPUEmbeddingConfiguration
@@ -50,6 +51,6 @@ def train(
 
 
 def assert_close(ours: Variables, theirs: Variables) -> None:
-    """The bounds of `strategies.assert_agree`."""
+    """Each state variable is near the reference's."""
     for name, values in theirs.items():
-        np.testing.assert_allclose(ours[name], values, 2e-5, 5e-6, err_msg=name)
+        STEPS.assert_close(ours[name], values, name)

@@ -21,6 +21,7 @@ import numpy as np
 from hypothesis import strategies as st
 from reference_config import dynamic_tags
 from reference_optimizers import OPTIMIZERS
+from tolerance import ENGINE
 
 DIMENSIONS = (1, 3, 63, 64, 130)
 RATES = (0.05, 0.25)
@@ -170,7 +171,7 @@ def replay(scenario: Scenario, engine: Any, wrap: Callable[[tuple], Any]) -> Out
     return outcome
 
 
-def assert_agree(outcome: Outcome, reference: Outcome, rtol: float = 2e-5, atol: float = 5e-6) -> None:
+def assert_agree(outcome: Outcome, reference: Outcome) -> None:
     """Compare with the outcome of the float64 reference; `atol` is relative to an array's largest value above 1."""
     assert len(outcome.activations) == len(reference.activations)
     assert len(outcome.tables) == len(reference.tables)
@@ -182,17 +183,17 @@ def assert_agree(outcome: Outcome, reference: Outcome, rtol: float = 2e-5, atol:
             assert len(ours[core]) == len(theirs[core])
             for k, (a, b) in enumerate(zip(ours[core], theirs[core], strict=True)):
                 what = f"activations of step {number}, core {core}, output {k}"
-                _assert_close(a, b, slack[core][k], rtol, atol, what)
+                _assert_close(a, b, slack[core][k], what)
     for number, (ours_then, theirs_then) in enumerate(zip(outcome.tables, reference.tables, strict=True)):
         for table, variables in theirs_then.items():
             assert ours_then[table].keys() == variables.keys()
             for name, b in variables.items():
-                _assert_close(ours_then[table][name], b, 0.0, rtol, atol, f"{name} of {table}, retrieval {number}")
+                _assert_close(ours_then[table][name], b, 0.0, f"{name} of {table}, retrieval {number}")
 
 
-def _assert_close(a: np.ndarray, b: np.ndarray, slack: Any, rtol: float, atol: float, what: str) -> None:
+def _assert_close(a: np.ndarray, b: np.ndarray, slack: Any, what: str) -> None:
     assert a.shape == b.shape, f"{what}: shape {a.shape} is not {b.shape}"
-    allowed = atol * max(1.0, np.abs(b).max(initial=0.0)) + rtol * np.abs(b) + slack
+    allowed = ENGINE.atol * max(1.0, np.abs(b).max(initial=0.0)) + ENGINE.rtol * np.abs(b) + slack
     wrong = ~(np.abs(a - b) <= allowed)
     assert not wrong.any(), f"{what}: {a[wrong][:5]} is not {b[wrong][:5]} at {np.argwhere(wrong)[:5].tolist()}"
 

@@ -68,6 +68,7 @@ def without(array: np.ndarray) -> np.ndarray:
 def test_refuses_arrays_that_do_not_fit_and_loses_nothing(out: Any, message: str) -> None:
     engine = build_engine()
     enqueue(engine)
+    given: Any = 5 if out is None else out
     with pytest.raises(anycore.InputError, match=message):
-        engine.receive_activations(out=5 if out is None else out)
+        engine.receive_activations(out=given)
     assert np.isfinite(engine.receive_activations()[0]).all()

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 import torch
 from golden import GOLDEN, Golden
+from hlo_lowered import of_64_bits
 from steps import name_of
+from tolerance import FUNCTION_OF_A_LIBRARY, STEP, STEPS, TINY, of_steps
+from typed_words import CASES, TYPED_WORDS, Case
 from updates import (
     EXTREMES,
     FORMS,
@@ -65,23 +68,23 @@ def array(backend: str, values: Any) -> Any:
 @pytest.mark.parametrize("optimizer", FORMS, ids=name_of)
 def test_ten_steps_are_those_of_float64(optimizer: Optimizer, backend: str) -> None:
     steps = random_steps(optimizer)
-    assert_close(take(backend, steps), in_float64(steps))
+    assert_close(take(backend, steps), in_float64(steps), of_steps(optimizer))
 
 
 @pytest.mark.parametrize("backend", [*ARRAYS, "numba"])
 @pytest.mark.parametrize("case", GOLDEN, ids=str)
 def test_a_step_is_the_golden_one(case: Golden, backend: str) -> None:
-    assert_close(take(backend, golden_steps(case)), case.out)
+    assert_close(take(backend, golden_steps(case)), case.out, STEP)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("name", PROGRAM_FORMS)
 def test_a_program_does_what_it_does_in_numpy(name: str, backend: str) -> None:
     steps = random_steps(PROGRAM_FORMS[name], 3)
-    assert_close(take(backend, steps), take("numpy", steps))
+    assert_close(take(backend, steps), take("numpy", steps), STEPS)
 
 
-@pytest.fixture(params=["jax", "torch"])
+@pytest.fixture(params=["jax", "numba", "torch"])
 def unfused(request: pytest.FixtureRequest) -> Iterator[str]:
     """A library that rounds every operation; inside `jax.jit` XLA adds products unrounded, where inf - inf differs."""
     with jax.disable_jit():
@@ -92,8 +95,7 @@ def unfused(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize("optimizer", FORMS, ids=name_of)
 def test_extreme_gradients_do_what_they_do_in_numpy(optimizer: Optimizer, kind: str, unfused: str) -> None:
     steps = extreme_steps(optimizer, kind)
-    # XLA takes denormal numbers, below 1.2e-38, for zeros.
-    assert_close(take(unfused, steps), take("numpy", steps), atol=1e-37)
+    assert_close(take(unfused, steps), take("numpy", steps), TINY)
 
 
 @pytest.mark.parametrize("dimension", [1, 3, 15, 16, 17, 32, 100])
@@ -206,17 +208,14 @@ def test_inside_jit() -> None:
     slots = jax.tree.map(jnp.array, slots)
     for gradient, rate in zip(steps.gradients, steps.rates, strict=True):
         w, slots = update(w, gradient, rate, slots)
-    assert_close([np.asarray(values) for values in (w, *slots.values())], take("numpy", steps))
+    assert_close([np.asarray(values) for values in (w, *slots.values())], take("numpy", steps), STEPS)
 
 
 def test_float32_in_jax_of_64_bits() -> None:
-    jax.config.update("jax_enable_x64", True)
-    try:
+    with of_64_bits():
         ones = jnp.ones((2, 3), jnp.float32)
         w, slots = jax.jit(Adam().update)(ones, ones, jnp.float64(0.1), [ones, ones])
         assert {values.dtype for values in (w, *slots)} == {np.dtype(np.float32)}
-    finally:
-        jax.config.update("jax_enable_x64", False)
 
 
 def test_torch_records_no_gradients() -> None:
@@ -315,7 +314,7 @@ def test_a_library_has_every_word_and_no_other(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("word", sorted(set(vocabulary.__all__) - set(CONSTANTS) - {"power"}))
+@pytest.mark.parametrize("word", sorted(set(vocabulary.__all__) - set(CONSTANTS) - TYPED_WORDS - {"power"}))
 def test_a_word_means_what_it_means_in_numpy(library: str, word: str) -> None:
     rng = np.random.default_rng(0)
     random = [rng.normal(0, 3, 500).astype(np.float32) for _ in range(2)]
@@ -331,10 +330,20 @@ def test_a_word_means_what_it_means_in_numpy(library: str, word: str) -> None:
         expected = backends.NUMPY[word](*operands)
     found = np.asarray(LIBRARIES[library]().words[word](*map(ARRAYS[library], operands)))
     assert found.dtype == np.float32
-    rtol, atol = (0, 1.2e-38) if word in EXACT else (2e-6, 1e-7)
-    np.testing.assert_allclose(found, expected, rtol, atol)
+    FUNCTION_OF_A_LIBRARY.assert_close(found, expected)
+    if word in EXACT:
+        np.testing.assert_array_equal(found, expected)
     zero = (found == 0) & (expected == 0)
     np.testing.assert_array_equal(np.signbit(found)[zero], np.signbit(expected)[zero])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_typed_words(library: str, case: Case) -> None:
+    with of_64_bits():
+        found = LIBRARIES[library]().words[case.word](*map(ARRAYS[library], case.operands))
+        assert np.asarray(found).dtype == case.expected.dtype
+        np.testing.assert_array_equal(np.asarray(found), case.expected)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -345,7 +354,7 @@ def test_power(library: str, exponent: float) -> None:
         expected = vocabulary.power(base, np.float32(exponent))
     found = np.asarray(LIBRARIES[library]().words["power"](ARRAYS[library](base), np.float32(exponent)))
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, 2e-6, 1.2e-38)
+    TINY.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

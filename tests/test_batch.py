@@ -350,7 +350,7 @@ def step(engine: EmbeddingEngine) -> list[np.ndarray]:
     engine.enqueue({"f": [1, 2], "g": Ragged([0, 2, 3], [1, 4, 1], [1, 2, 3])}, combiners=["mean"])
     activations = engine.receive_activations()
     engine.send_gradients(activations)
-    return activations
+    return list(activations)
 
 
 def two_features() -> EmbeddingEngine:

@@ -28,6 +28,10 @@ WITHOUT_SOURCE = {
     "layout": "the laws on this page",
     "docs": "the pages' own examples",
     "tensorflow_kernels": "the arithmetic of TensorFlow, for many optimizers at once",
+    "tensorflow_conformance": "what TensorFlow's tests of TPU embeddings check, of the class and of the operations",
+    "tensorflow_conformance_inputs": "the same, for inputs that are not lists of ids",
+    "tensorflow_conformance_lookups": "lookups beside TensorFlow's own",
+    "tensorflow_conformance_refusals": "what is refused, and in which words",
 }
 
 # Rows of the table of floors: | floor | `file` or `folder/` | …

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import parameters, small_engine
+from operations import configured
 
+import anycore.ops
 from anycore import ConfigError, EmbeddingConfig, EmbeddingEngine
 from anycore.optimizers import MDLAdagradLight, OnlineYogi, Optimizer
 from anycore.optimizers.vocabulary import ONE
@@ -24,6 +26,28 @@ def test_it_loads_looks_up_and_retrieves(optimizer: Optimizer) -> None:
     engine.enqueue([[1, 0]], mode="inference")
     assert engine.receive_activations()[0].tolist() == [[2, 3], [0, 1]]
     assert all((engine.retrieve("t")[slot.name] == 3).all() for slot in optimizer.slots)
+
+
+@UNPUBLISHED
+def test_operations_do_all_but_train(optimizer: Optimizer) -> None:
+    loaded = [np.full((4, 2), k, np.float32) + np.arange(4)[:, None] for k in range(1 + len(optimizer.slots))]
+    with configured(optimizer, 4, 2) as table:
+        table.load(loaded)
+        assert table.look_up([3, 0], "inference").tolist() == [[3, 3], [0, 0]]
+        with pytest.raises(ConfigError, match=f"the arithmetic of {optimizer.wire_name} is not published"):
+            table.look_up([3, 0], "training")
+        np.testing.assert_array_equal(table.retrieve(len(loaded)), loaded)
+
+
+def test_the_operations_of_one_algorithm() -> None:
+    names = [f"{verb}_tpu_embedding_mdl_adagrad_light_parameters" for verb in ("load", "retrieve")]
+    load, retrieve = (getattr(anycore.ops, name) for name in names)
+    loaded = np.random.default_rng(0).normal(0, 1, (4, 4, 2)).astype(np.float32)
+    with configured(MDLAdagradLight(), 4, 2):
+        load(*loaded, num_shards=1, shard_id=0, table_name="t")
+        np.testing.assert_array_equal(retrieve(num_shards=1, shard_id=0, table_id=0), loaded)
+    # None is registered for the other.
+    assert not hasattr(anycore.ops, names[0].replace("mdl_adagrad_light", "online_yogi"))
 
 
 @UNPUBLISHED

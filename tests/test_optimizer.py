@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from steps import STEPS, Step
 
 from anycore import ConfigError
 from anycore.optimizers import (
@@ -19,8 +20,10 @@ from anycore.optimizers import (
     Slot,
     StochasticGradientDescent,
 )
+from anycore.optimizers.compose import structure_of
 from anycore.optimizers.declarations import Interval, compiled
 from anycore.optimizers.optimizer import Optimizer
+from anycore.optimizers.vocabulary import sign, where
 
 INF = float("inf")
 
@@ -32,12 +35,15 @@ INF = float("inf")
         (Interval(0, open_low=True), "(0, inf)", [1e-30], [0.0, -0.0, INF]),
         (Interval(0, 1, open_high=True), "[0, 1)", [0.0, 0.5], [1.0, -0.5]),
         (Interval(-1, 1), "[-1, 1]", [-1, 0, 1], [-2, 2]),
+        (Interval(2, 3, True, True), "(2, 3)", [2.5], [2, 3]),
+        (Interval(-INF, -1, open_high=True), "(-inf, -1)", [-2], [-1]),
         (Interval(-INF, 0), "(-inf, 0]", [0.0, -1e30], [0.5, -INF]),
     ],
 )
 def test_intervals(interval: Interval, text: str, inside: list[float], outside: list[float]) -> None:
     assert str(interval) == text
     assert all(value in interval for value in inside)
+    assert interval.example in interval
     assert not any(value in interval for value in outside)
 
 
@@ -142,3 +148,33 @@ def test_state_variables_begin_with_the_parameters() -> None:
 def test_equal_settings_are_equal() -> None:
     assert FTRL(l1=0.5) == FTRL(l1=0.5) != FTRL(l1=0.25)
     assert hash(FTRL(l1=0.5)) == hash(FTRL(l1=0.5))
+
+
+def scaled(w: Any, g: Any, lr: Any, scale: Any, signed: Any, shift: Any) -> Any:
+    return (w - lr * scale * where(signed, sign(g), g) + shift,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Required(Optimizer):
+    """Has hyper-parameters without a default."""
+
+    scale: float
+    signed: bool
+    shift: Any
+
+    rule = staticmethod(scaled)
+    intervals = {"scale": Interval(2, 3, open_low=True)}
+    wire_name = "required"
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_hyper_parameters_may_be_required(step: Step) -> None:
+    optimizer = Required(learning_rate=0.5, scale=3.0, signed=True, shift=DynamicInput(0))
+    assert step(optimizer, [7], [1], dynamic_inputs=[4.0])[0].tolist() == [1 - 1.5 + 4]
+    assert step(replace(optimizer, scale=2.5, signed=False, shift=1.0), [2], [1])[0].tolist() == [1 - 2.5 + 1]
+    assert structure_of(optimizer) == structure_of(replace(optimizer, scale=2.25, shift=DynamicInput(3)))
+    assert structure_of(optimizer) != structure_of(replace(optimizer, signed=False))
+    with pytest.raises(ConfigError, match=r"^optimizer required: scale must be in \(2, 3\], got 2\.0"):
+        replace(optimizer, scale=2.0)
+    with pytest.raises(TypeError, match="signed"):
+        Required(scale=3.0, shift=0.0)  # type: ignore[call-arg]

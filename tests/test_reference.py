@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from golden import GOLDEN, Golden
 from hypothesis import given, settings
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from reference import ReferenceEngine
 from reference_inputs import Ragged, Sparse
 from strategies import Scenario, assert_agree, replay, scenarios, wrapper
+from tolerance import FLOAT64, STEP
 
 from anycore.proto import TPUEmbeddingConfiguration
 
@@ -54,7 +55,7 @@ def test_golden_numbers(case: Golden, dynamic: bool) -> None:
     variables = engine.retrieve("table")
     assert list(variables) == ["parameters", *case.slots]
     for ours, theirs in zip(variables.values(), case.out, strict=True):
-        assert_allclose(ours, theirs, rtol=2e-6, atol=5e-7)
+        STEP.assert_close(ours, theirs)
 
 
 def test_step_counter_has_a_tag_of_its_own() -> None:
@@ -68,7 +69,7 @@ def test_step_counter_has_a_tag_of_its_own() -> None:
     engine = engine_of([table(1, 1, parameters)], [(0, [1])])
     engine.load("table", {"parameters": [[1.0]], "accumulators": [[10.0]], "counters": [[1.0]]})
     step(engine, [np.array([0])], [np.array([[2.0]])], [0.5, 18.0])
-    assert_allclose(engine.retrieve("table")["parameters"], [[0.0]], atol=1e-15)  # 1 - 0.5 * 2 * 3 / 3
+    FLOAT64.assert_close(engine.retrieve("table")["parameters"], [[0.0]])  # 1 - 0.5 * 2 * 3 / 3
 
 
 def test_refuses_non_lazy_without_accumulation() -> None:
@@ -96,9 +97,9 @@ def test_base_fixture(num_cores: int, sparse: bool) -> None:
         engine.enqueue(batch, combiners=["sum", "mean"], core=core)
     for core in range(num_cores):
         activations = engine.receive_activations(core)
-        assert_allclose(activations[0], [[0, 1, 2, 3], [4, 6, 8, 10]], rtol=1e-15)
-        assert_allclose(activations[1], [[4, 6, 8, 10], [4, 5, 6, 7]], rtol=1e-15)
-        assert_allclose(activations[2], [[6, 7], [2, 3]], rtol=1e-15)
+        assert_array_equal(activations[0], [[0, 1, 2, 3], [4, 6, 8, 10]])
+        assert_array_equal(activations[1], [[4, 6, 8, 10], [4, 5, 6, 7]])
+        assert_array_equal(activations[2], [[6, 7], [2, 3]])
         # The loss is, summed over features, the mean over the global batch of the squared activations.
         engine.send_gradients([2 * a / (2 * num_cores) for a in activations], core=core)
     video = np.zeros((8, 4))
@@ -108,9 +109,9 @@ def test_base_fixture(num_cores: int, sparse: bool) -> None:
     user[3], user[:3] = [6, 7], [2 / 3, 1]
     accumulators = np.float32(0.1) + video**2
     expected = np.arange(32).reshape(8, 4) - 0.5 * video / np.sqrt(accumulators)
-    assert_allclose(engine.retrieve("video")["accumulators"], accumulators, rtol=1e-12)
-    assert_allclose(engine.retrieve("video")["parameters"], expected, rtol=1e-12)
-    assert_allclose(engine.retrieve("user")["parameters"], np.arange(32).reshape(16, 2) - user, rtol=1e-7)
+    FLOAT64.assert_close(engine.retrieve("video")["accumulators"], accumulators)
+    FLOAT64.assert_close(engine.retrieve("video")["parameters"], expected)
+    FLOAT64.assert_close(engine.retrieve("user")["parameters"], np.arange(32).reshape(16, 2) - user)
 
 
 # What an entry means
@@ -248,7 +249,7 @@ def test_non_lazy_adam_updates_all_rows(non_lazy: bool) -> None:
     engine.load("table", {"momenta": [[1.0], [1.0]], "velocities": [[8.0], [8.0]]})
     step(engine, [np.array([0])], [None])
     expected = 0.5 - 0.5 * 0.5 / 3
-    assert_allclose(engine.retrieve("table")["parameters"], [[expected], [expected if non_lazy else 1.0]])
+    FLOAT64.assert_close(engine.retrieve("table")["parameters"], [[expected], [expected if non_lazy else 1.0]])
 
 
 def test_shared_tags_and_cores() -> None:

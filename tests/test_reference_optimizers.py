@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from golden import GOLDEN, Golden
-from numpy.testing import assert_allclose
 from reference_optimizers import OPTIMIZERS
+from tolerance import FLOAT64
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=str)
@@ -19,7 +19,7 @@ def test_rule_gives_golden_numbers(case: Golden) -> None:
     hyper_parameters = SimpleNamespace(**case.hyper_parameters)
     found = optimizer.rule(hyper_parameters, case.parameters, case.gradient, case.learning_rate, *case.slots.values())
     for ours, theirs in zip(found, case.out, strict=True):
-        assert_allclose(ours, theirs, rtol=case.tolerance, atol=case.tolerance / 4)
+        case.tolerance.assert_close(ours, theirs)
 
 
 def bounded(max_var_update: float, max_accumulator: float, first: bool) -> dict:
@@ -62,4 +62,4 @@ BY_HAND = [
 def test_rule_by_hand(name: str, hyper: dict, slots: list, weight: float, new_slots: list) -> None:
     rows = [np.array([slot], float) for slot in slots]
     found = OPTIMIZERS[name].rule(SimpleNamespace(**hyper), np.array([1.0]), np.array([2.0]), 0.5, *rows)
-    assert_allclose(found, [[value] for value in (weight, *new_slots)], rtol=1e-12, atol=1e-15)
+    FLOAT64.assert_close(found, [[value] for value in (weight, *new_slots)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tolerance import STEPS
 
 from anycore import EmbeddingConfig, EmbeddingEngine, FeatureConfig, InputError, Ragged, TableConfig
 from anycore.optimizers.row_wise_adagrad import RowWiseAdagrad
@@ -33,8 +34,8 @@ def test_five_steps(dimension: int, limits: tuple[float | None, float | None]) -
             w[row] -= 0.1 * g / (np.sqrt(accumulators[row]) + 1e-3)
     found = engine.retrieve("t")
     assert found["accumulators"].shape == (9, 1)
-    np.testing.assert_allclose(found["accumulators"], accumulators, rtol=2e-6)
-    np.testing.assert_allclose(found["parameters"], w, rtol=2e-5, atol=2e-6)
+    STEPS.assert_close(found["accumulators"], accumulators)
+    STEPS.assert_close(found["parameters"], w)
 
 
 def test_accumulators_are_one_column() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ SIGNATURE = "float32(float32)"
 FACTOR = np.float32(2)
 
 
-@njit
+@njit  # type: ignore[untyped-decorator]
 def scaled(x: Any) -> Any:
     return FACTOR * x
 
@@ -80,3 +82,17 @@ def test_the_next_folder_serves_where_one_cannot_be_written(tmp_path: Path) -> N
     assert call(stored.compiled(function, SIGNATURE, (blocked, tmp_path / "b")), 3) == 6
     assert len(files(tmp_path / "b")) == 1
     assert call(stored.compiled(function, SIGNATURE, (blocked,)), 3) == 6
+
+
+def test_a_stored_step_runs_before_anything_is_compiled(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from anycore.kernels import bind; "
+        "from anycore.optimizers import Adagrad; "
+        "bind._STORES = (Path(sys.argv[1]),); print(bind.compiled_step(Adagrad()) != 0)"
+    )
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=120
+        )
+        assert done.stdout == "True\n", done.stderr
+    assert len(files(tmp_path)) == 1

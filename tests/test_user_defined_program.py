@@ -11,8 +11,10 @@ import pytest
 from engines import assert_same_bits, state
 from hlo_programs import BETA1, BETA2, EPSILON, KINDS, PROGRAMS, RATE, Program
 from hlo_text import program as written
+from operations import configured
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
+from tolerance import STEP, STEPS
 
 from anycore import ConfigError, EmbeddingConfig, EmbeddingEngine, FeatureConfig, TableConfig
 from anycore.kernels.bind import compiled_step
@@ -35,7 +37,7 @@ OURS: dict[str, Optimizer] = {
     "lion": Lion(beta1=BETA1, beta2=BETA2),
 }
 NAMED = {program.name: program for program in PROGRAMS}
-ROWS, DIMENSION, STEPS = 8, 5, 4
+ROWS, DIMENSION, NUM_STEPS = 8, 5, 4
 
 
 def lowered(name: str = "adagrad_rate", **common: Any) -> UserDefinedProgram:
@@ -52,7 +54,7 @@ def trained(optimizer: Optimizer, *rates: float) -> EmbeddingEngine:
     rng = np.random.default_rng(0)
     for slot in optimizer.state_variables:
         engine.load("t", {slot: rng.uniform(0.1, 1, (ROWS, DIMENSION))})
-    for _ in range(STEPS):
+    for _ in range(NUM_STEPS):
         engine.enqueue([rng.integers(0, ROWS, 6)])
         engine.receive_activations()
         engine.send_gradients([rng.normal(0, 1, (6, DIMENSION))], rates)
@@ -74,7 +76,7 @@ def test_a_program_computes_what_our_own_rule_does(program: Program, kind: str) 
     found = renamed(trained(replace(theirs, learning_rate=other_rate)), ours.state_variables)
     if (program.function.__name__, kind) == ("adagrad", "optimized"):  # XLA multiplies by 1/√a
         for name, values in expected["t"].items():
-            np.testing.assert_allclose(found["t"][name], values, rtol=1e-6, atol=1e-6)
+            STEPS.assert_close(found["t"][name], values)
     else:
         assert_same_bits(found, expected)
 
@@ -96,12 +98,30 @@ def test_a_program_of_many_operations(name: str, kind: str) -> None:
     engine.receive_activations()
     engine.send_gradients([g])
     for found, values in zip(engine.retrieve("t").values(), expected, strict=True):
-        np.testing.assert_allclose(found, values, rtol=1e-6, atol=1e-6)
+        STEP.assert_close(found, values)
 
 
 def test_a_dynamic_learning_rate_is_the_extra_input() -> None:
     dynamic = trained(lowered(learning_rate=DynamicInput(0)), 0.25)
     assert_same_bits(state(dynamic), state(trained(lowered(learning_rate=0.25))))
+
+
+@pytest.mark.parametrize("name", ["adam_rate", "adam"])
+def test_operations_train_with_a_program(name: str) -> None:
+    rng = np.random.default_rng(0)
+    loaded = rng.uniform(0.1, 1, (3, ROWS, DIMENSION)).astype(np.float32)
+    rates = [0.25] if name == "adam_rate" else []
+    with configured(lowered(name, learning_rate=DynamicInput(0) if rates else 99.0), ROWS, DIMENSION) as table:
+        table.load([*loaded])
+        np.testing.assert_array_equal(table.look_up([5, 0], "inference"), loaded[0][[5, 0]])
+        np.testing.assert_array_equal(table.look_up([5, 0], "training"), loaded[0][[5, 0]])
+        gradient = rng.normal(0, 1, (2, DIMENSION)).astype(np.float32)
+        table.send(gradient, rates)
+        found = table.retrieve(3)
+    expected = loaded.copy()
+    w, slots = OURS["adam"].update(loaded[0][[5, 0]], gradient, rates[0] if rates else RATE, [*loaded[1:, [5, 0]]])
+    expected[:, [5, 0]] = w, *slots
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_common_parameters_surround_a_program() -> None:

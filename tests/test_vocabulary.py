@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from numba import njit
 from steps import assert_same_bits
+from tolerance import FUNCTION
+from typed_words import CASES, TYPED_WORDS, Case
 
 from anycore.kernels.bind import NUMBA
 from anycore.optimizers import vocabulary
@@ -29,7 +31,10 @@ FUNCTIONS: dict[str, Any] = {
 }
 # Words that each library computes in its own way, to a few units in the last place.
 ROUNDED: dict[str, Any] = {
-    **{name: getattr(np, name) for name in ["arctan2", "cbrt", "cos", "exp", "expm1", "log", "log1p", "sin", "tanh"]},
+    **{name: getattr(np, name) for name in ["arctan2", "cbrt", "cos", "cosh", "exp", "expm1", "log", "log1p"]},
+    **{
+        name: getattr(np, name) for name in ["arccos", "arccosh", "arcsin", "arcsinh", "arctanh", "sin", "sinh", "tanh"]
+    },
     "erf": np.vectorize(math.erf),
 }
 BACKENDS = {"numpy": NUMPY, "numba": NUMBA}
@@ -75,7 +80,7 @@ def powers(backend: str, base: np.ndarray, exponent: float) -> Any:
 
 
 def test_every_word_is_tested() -> None:
-    assert sorted([*CONSTANTS, *FUNCTIONS, *ROUNDED, "power"]) == sorted(vocabulary.__all__)
+    assert sorted([*CONSTANTS, *FUNCTIONS, *ROUNDED, *TYPED_WORDS, "power"]) == sorted(vocabulary.__all__)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -104,6 +109,20 @@ def test_words_mean_the_same_in_both_backends(name: str) -> None:
         assert_same_bits([in_numba(name, operands)], [expected])
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_typed_words(case: Case) -> None:
+    found = NUMPY[case.word](*case.operands)
+    assert found.dtype == case.expected.dtype
+    np.testing.assert_array_equal(found, case.expected)
+    arguments = "abc"[: len(case.operands)]
+    rule = define("rule", [*arguments], [f"return word({', '.join(arguments)})"], {"word": NUMBA[case.word]})
+    compiled = njit(error_model="numpy")(rule)
+    results = [compiled(*scalars) for scalars in zip(*case.operands, strict=True)]
+    if case.word != "quotient":  # whose operands Numba widens
+        assert str(compiled.nopython_signatures[0].return_type) == case.expected.dtype.name
+    np.testing.assert_array_equal(np.array(results, case.expected.dtype), case.expected)
+
+
 @pytest.mark.parametrize("name", ROUNDED)
 def test_rounded_words_are_close_to_float64(name: str) -> None:
     function = ROUNDED[name]
@@ -114,7 +133,7 @@ def test_rounded_words_are_close_to_float64(name: str) -> None:
         expected = function(*(operand.astype(float) for operand in operands)).astype(np.float32)
         for found in (NUMPY[name](*operands), in_numba(name, operands)):
             assert found.dtype == np.float32
-            np.testing.assert_allclose(found, expected, rtol=5e-7, atol=1e-44)
+            FUNCTION.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -137,5 +156,4 @@ def test_power_of_any_exponent(backend: str, exponent: float) -> None:
     base = np.random.default_rng(1).lognormal(0, 3, 1000).astype(np.float32)
     found = powers(backend, base, exponent)
     assert found.dtype == np.float32
-    # Each library rounds its power in its own way, by about one unit in the last place.
-    np.testing.assert_allclose(found, base.astype(float) ** float(np.float32(exponent)), rtol=3e-7)
+    FUNCTION.assert_close(found, base.astype(float) ** float(np.float32(exponent)))

@@ -12,16 +12,13 @@ import reference_optimizers
 from golden import Golden
 from hlo_programs import KINDS, PROGRAMS
 from steps import numba_step
+from tolerance import Tolerance
 
 from anycore.optimizers import OPTIMIZERS, DynamicInput, Optimizer, UserDefinedProgram
 from anycore.optimizers.compose import settings_of
 from anycore.optimizers.row_wise_adagrad import RowWiseAdagrad
 
 Variables = list[np.ndarray]
-
-RTOL, ATOL = 1e-5, 2e-6
-"""A step rounds about ten times by 6e-8 of numbers near 1, libraries round functions and fuse operations in ways of
-their own, and over ten steps, differences of like numbers among them, that adds up to some 1e-6."""
 
 TAGS = 8
 """Dynamic inputs that a step delivers at most."""
@@ -165,8 +162,8 @@ def in_float64(steps: Steps) -> Variables:
     return variables
 
 
-def assert_close(ours: Variables, theirs: Variables, atol: float = ATOL) -> None:
+def assert_close(ours: Variables, theirs: Variables, tolerance: Tolerance) -> None:
     """Float32 and close, NaN and infinite at the same places."""
     for found, expected in zip(ours, theirs, strict=True):
         assert found.dtype == np.float32
-        np.testing.assert_allclose(found, expected, RTOL, atol)
+        tolerance.assert_close(found, expected)

@@ -14,6 +14,7 @@ from numba import njit
 from numba.core.errors import NumbaError
 
 from anycore.errors import ConfigError
+from anycore.kernels.bits import bits, of_bits
 from anycore.kernels.pointers import FLOAT_BYTES, floats
 from anycore.kernels.power import raised
 from anycore.kernels.stored import Compiled, compiled
@@ -68,6 +69,12 @@ def _erf(x):
     return math.erf(x)
 
 
+@_compile
+def _quotient(a, b):
+    floor = a // b
+    return floor + 1 if floor * b != a and (a < 0) != (b < 0) else floor
+
+
 # Numba compiles NumPy's other functions by itself.
 NUMBA: dict[str, Any] = NUMPY | {
     "where": _where,
@@ -77,6 +84,9 @@ NUMBA: dict[str, Any] = NUMPY | {
     "sqrt": _sqrt,
     "absolute": _absolute,
     "erf": _erf,
+    "bits": bits,
+    "of_bits": of_bits,
+    "quotient": _quotient,
 }
 
 

@@ -13,14 +13,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-
-def _same_bits(source, target):
-    """Code generator for the number of type `target` that has the bits of one of type `source`."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(target))
-
-    return target(source), generate
+from anycore.kernels.bits import bits, of_bits
 
 
 def _multiply_add(dtype):
@@ -33,28 +26,8 @@ def _multiply_add(dtype):
 
 
 @intrinsic
-def _bits(typing_context, number):
-    return _same_bits(types.float64, types.int64)
-
-
-@intrinsic
-def _number(typing_context, bits):
-    return _same_bits(types.int64, types.float64)
-
-
-@intrinsic
 def _fma(typing_context, a, b, c):
     return _multiply_add(types.float64)
-
-
-@intrinsic
-def _bits32(typing_context, number):
-    return _same_bits(types.float32, types.int32)
-
-
-@intrinsic
-def _number32(typing_context, bits):
-    return _same_bits(types.int32, types.float32)
 
 
 @intrinsic
@@ -81,9 +54,9 @@ _FAR = 300.0
 @njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _log2(x):
     """log₂ of a positive normal float64, to 3e-11; of 0 and infinity a number beyond ±1022."""
-    bits = _bits(x)
-    exponent = _number(((bits >> _FRACTION_BITS) & 0x7FF) | _WHOLE_BITS) - _WHOLE - _BIAS
-    fraction = _number((bits & _FRACTION) | _ONE_BITS)
+    pattern = bits(x)
+    exponent = of_bits(((pattern >> _FRACTION_BITS) & 0x7FF) | _WHOLE_BITS) - _WHOLE - _BIAS
+    fraction = of_bits((pattern & _FRACTION) | _ONE_BITS)
     is_high = fraction > _SQRT2
     fraction = fraction * 0.5 if is_high else fraction
     exponent = exponent + 1.0 if is_high else exponent
@@ -102,7 +75,7 @@ def _exp2(t):
     # eʳ with |r| <= 0.347
     series = _fma(r, _fma(r, _fma(r, _fma(r, 1 / 40320, 1 / 5040), 1 / 720), 1 / 120), 1 / 24)
     series = _fma(r, _fma(r, _fma(r, _fma(r, series, 1 / 6), 0.5), 1.0), 1.0)
-    return series * _number((_bits(rounded) + _BIAS) << _FRACTION_BITS)
+    return series * of_bits((bits(rounded) + _BIAS) << _FRACTION_BITS)
 
 
 def _singles(*numbers):
@@ -119,17 +92,17 @@ _EXPONENT_32, _BIAS_32, _FRACTION_BITS_32 = np.int32(0xFF), np.int32(127), np.in
 
 @njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _power_of_two(n):
-    return _number32((np.int32(n) + _BIAS_32) << _FRACTION_BITS_32)
+    return of_bits(np.int32((np.int32(n) + _BIAS_32) << _FRACTION_BITS_32))
 
 
 @njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def _raised_single(x, y):
     """x ** y of a positive float32 and |y| <= 1, in float32: the exponent of x is multiplied without an error."""
     is_tiny = x < _TINY
-    bits = _bits32(x * _UP if is_tiny else x)
-    exponent = np.float32(((bits >> _FRACTION_BITS_32) & _EXPONENT_32) - _BIAS_32)
+    pattern = bits(x * _UP if is_tiny else x)
+    exponent = np.float32(((pattern >> _FRACTION_BITS_32) & _EXPONENT_32) - _BIAS_32)
     exponent = exponent - _UP_EXPONENT if is_tiny else exponent
-    fraction = _number32((bits & _FRACTION_32) | _ONE_BITS_32)
+    fraction = of_bits(np.int32((pattern & _FRACTION_32) | _ONE_BITS_32))
     is_high = fraction > _SQRT2_32
     fraction = fraction * _HALF if is_high else fraction
     exponent = exponent + _1 if is_high else exponent
@@ -137,7 +110,7 @@ def _raised_single(x, y):
     s = f * f
     log2 = f * _fma32(s, _fma32(s, _fma32(s, _L7, _L5), _L3), _L1)
     # Twelve bits of y times the eight of the exponent fit into a float32.
-    high = _number32(_bits32(y) & _HIGH_BITS)
+    high = of_bits(np.int32(bits(y) & _HIGH_BITS))
     product = high * exponent
     n = np.rint(product)
     r = (product - n) + _fma32(y - high, exponent, y * log2)

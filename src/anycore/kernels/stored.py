@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from numba import cfunc
 from numba.core.dispatcher import Dispatcher
 from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 
 from anycore.kernels.cache import STORED, digest_of
 
@@ -35,7 +36,7 @@ class Compiled:
         self.address = int(library.get_pointer_to_function(name))
 
 
-def compiled(function: FunctionType, signature: str, folders: tuple[Path, ...]) -> Compiled:
+def compiled(function: Callable[..., Any], signature: str, folders: tuple[Path, ...]) -> Compiled:
     """Returns `function` compiled for C callers, from the first of `folders` that holds it.
 
     A function compiled now is stored in the first folder that can be written.
@@ -67,6 +68,8 @@ def _load(content: bytes) -> Compiled:
     if digest != _digest(code):
         raise _DamagedError
     name, library = pickle.loads(code)
+    # Code may free arrays, by functions that Numba makes known only when it first compiles.
+    rtsys.initialize(cpu_target.target_context)
     return Compiled(cpu_target.target_context.codegen().unserialize_library(library), name)
 
 
@@ -83,7 +86,7 @@ def _compiler() -> tuple[Any, ...]:
     return digest_of(_FOLDER), numba.__version__, np.__version__, cpu_target.target_context.codegen().magic_tuple()
 
 
-def _contents(function: FunctionType, seen: set[int]) -> Iterator[Any]:
+def _contents(function: Any, seen: set[int]) -> Iterator[Any]:
     """Yields all that the compiler sees of a function: bytecode, constants, and what its global names mean."""
     seen.add(id(function))
     code = function.__code__

@@ -30,32 +30,48 @@ _TILE = 1024
 
 _WORDS = {
     "absolute(x)": "tl.abs(x)",
+    "arccos(x)": "libdevice.acos(x)",
+    "arccosh(x)": "libdevice.acosh(x)",
+    "arcsin(x)": "libdevice.asin(x)",
+    "arcsinh(x)": "libdevice.asinh(x)",
     "arctan2(y, x)": "libdevice.atan2(y, x)",
+    "arctanh(x)": "libdevice.atanh(x)",
+    "bits(x)": "tl.cast(x, tl.int64 if x.dtype == tl.float64 else tl.int32, bitcast=True)",
     "cbrt(x)": "libdevice.cbrt(x)",
     "ceil(x)": "tl.ceil(x)",
     "cos(x)": "tl.cos(x)",
+    "cosh(x)": "libdevice.cosh(x)",
     "erf(x)": "tl.erf(x)",
     "exp(x)": "tl.exp(x)",
     "expm1(x)": "libdevice.expm1(x)",
+    "float32(x)": "tl.cast(x, tl.float32)",
+    "float64(x)": "tl.cast(x, tl.float64)",
     "floor(x)": "tl.floor(x)",
     "fmod(x, y)": "libdevice.fmod(x, y)",
+    "int32(x)": "tl.cast(x, tl.int32)",
+    "int64(x)": "tl.cast(x, tl.int64)",
     "log(x)": "tl.log(x)",
     "log1p(x)": "libdevice.log1p(x)",
     "maximum(x, y)": "tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)",
     "minimum(x, y)": "tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)",
+    "of_bits(x)": "tl.cast(x, tl.float64 if x.dtype == tl.int64 else tl.float32, bitcast=True)",
+    "quotient(x, y)": "x // y",
     "rint(x)": "libdevice.rint(x)",
     "sign(x)": "tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, tl.where(x == 0, 0.0, x)))",
     "sin(x)": "tl.sin(x)",
-    "sqrt(x)": "tl.sqrt_rn(x)",
+    "sinh(x)": "libdevice.sinh(x)",
+    # Triton rounds the root of a float32 in its own way unless told otherwise, and x may be a number without a type.
+    "sqrt(x)": "tl.sqrt(x) if (x + tl.full((), 0, tl.float32)).dtype == tl.float64 else tl.sqrt_rn(x)",
     "tanh(x)": "libdevice.tanh(x)",
     "where(condition, x, y)": "tl.where(condition, x, y)",
 }
-"""Words as Triton's expressions; those of libdevice are for GPUs alone, not for Triton's interpreter."""
+"""Words as Triton's expressions."""
 
 
 @triton.jit
 def _raised(base, exponent):
     """base ** exponent, in float64 since Triton's logarithm has errors that a large exponent multiplies."""
+    result = base + exponent + tl.full((), 0, tl.float32)
     base = tl.cast(base, tl.float64)
     exponent = tl.cast(exponent, tl.float64)
     size = tl.exp2(exponent * tl.log2(tl.abs(base)))
@@ -65,7 +81,7 @@ def _raised(base, exponent):
     root = tl.where(base == 0, size, tl.where(tl.abs(base) == float("inf"), size, float("nan")))
     of_negative = tl.where(even, size, tl.where(whole, -size, root))
     is_negative = tl.where(base == 0, 1 / base, base) < 0
-    return tl.cast(tl.where(is_negative, of_negative, size), tl.float32)
+    return tl.cast(tl.where(is_negative, of_negative, size), result.dtype)
 
 
 class _Powers(ast.NodeTransformer):
@@ -88,13 +104,13 @@ def _compile(function: FunctionType) -> Any:
         raise ConfigError(f"rule {function.__name__!r} has no source for Triton to compile; define it in a file")
     lines = [line for statement in definition.body for line in ast.unparse(_Powers().visit(statement)).splitlines()]
     used = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    constants = {name: _constant(value) for name, value in used.items() if isinstance(value, np.float32 | bool)}
+    constants = {name: _constant(value) for name, value in used.items() if isinstance(value, np.generic | bool)}
     namespace = {**function.__globals__, **constants, "tl": tl, "raised": _raised}
     return triton.jit(define(function.__name__, [a.arg for a in definition.args.args], lines, namespace))
 
 
-def _constant(value: np.float32 | bool) -> Any:
-    number = value if isinstance(value, bool) else float(value)
+def _constant(value: np.generic | bool) -> Any:
+    number = value if isinstance(value, bool) else value.item()
     # The interpreter computes with numbers as they are.
     return number if triton.knobs.runtime.interpret else tl.constexpr(number)
 
@@ -105,8 +121,26 @@ def _word(call: str, expression: str) -> Any:
     return triton.jit(define(name, arguments.split(", "), [f"return {expression}"], namespace))
 
 
+def _interpreted(word: str) -> Any:
+    """Returns NumPy's word for Triton's interpreter, which has no libdevice, and whose tensors hold NumPy's arrays."""
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(*operands: Any) -> Any:
+        tensors = [operand for operand in operands if isinstance(operand, tl.tensor)]
+        dtype = tensors[0].dtype.scalar if tensors else tl.float32
+        arrays = [o.handle.data if isinstance(o, tl.tensor) else np.float32(o) for o in operands]
+        found = np.asarray(NUMPY[word](*arrays))
+        is_block = any(tensor.type.is_block() for tensor in tensors)
+        return tl.tensor(TensorHandle(found, dtype), tl.block_type(dtype, list(found.shape)) if is_block else dtype)
+
+    return call
+
+
 TRITON: dict[str, Any] = {word: value for word, value in NUMPY.items() if isinstance(value, np.float32)}
 TRITON |= {call.split("(")[0]: _word(call, expression) for call, expression in _WORDS.items()}
+if triton.knobs.runtime.interpret:
+    of_libdevice = [call.split("(")[0] for call, expression in _WORDS.items() if "libdevice" in expression]
+    TRITON |= {word: _interpreted(word) for word in of_libdevice}
 TRITON["power"] = _compile(rebind(vocabulary.power, TRITON))
 
 
@@ -152,7 +186,8 @@ def _kernel(structure: Optimizer) -> Any:
         "is_row = row < rows",
         "is_element = is_row & (column < dimension)",
         *(f"{name} = tl.load({name}_address + {place[name]}, is_{place[name]})" for name in (*state, "g")),
-        f"settings = ({', '.join(settings)})",
+        # The interpreter passes numbers as Python's.
+        f"settings = ({', '.join(f'tl.cast({setting}, tl.float32)' for setting in settings)})",
     ]
     arguments = ["w", "g", "settings", *slots]
     if MEAN_SQUARE in structure.rule_arguments:

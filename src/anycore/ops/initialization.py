@@ -23,18 +23,20 @@ def configure_distributed_tpu(
     enable_whole_mesh_compilations: bool = False,
     compilation_failure_closes_chips: bool = True,
     tpu_cancellation_closes_chips: int = 0,
+    **settings: Any,
 ) -> bytes:
     """Returns a serialized TopologyProto: one task, with as many cores as `tpu_embedding_config` has, or one.
 
     The embedding system becomes that of `tpu_embedding_config`; without one it is forgotten, as a TPU forgets it when
     it is initialised again. `embedding_config` is reserved and the other arguments steer TPUs: they have no effect.
+    `settings` are the keywords of `configure_tpu_embedding`.
 
     Raises: ConfigError; then the present system stays.
     Source: `ConfigureDistributedTPU`, `TopologyProto`, TensorFlow 2.21.
     """
     cores = 1
     if tpu_embedding_config:
-        configure_tpu_embedding(tpu_embedding_config)
+        configure_tpu_embedding(tpu_embedding_config, **settings)
         cores = parse(tpu_embedding_config).num_tensor_cores
     else:
         shutdown_tpu_system()
@@ -101,19 +103,19 @@ def connect_tpu_embedding_hosts(network_configs: Sequence[Any]) -> None:
     _common("connect_tpu_embedding_hosts", network_configs=network_configs)
 
 
-def finalize_tpu_embedding(common_config: Any, memory_config: Any) -> None:
-    """Makes the embedding system of the pipeline's configuration, as `configure_tpu_embedding` does.
+def finalize_tpu_embedding(common_config: Any, memory_config: Any, **settings: Any) -> None:
+    """Makes the embedding system of the pipeline's configuration, as `configure_tpu_embedding` does with `settings`.
 
     Raises: ConfigError; then the present system stays.
     """
     configure_tpu_embedding(
-        _common("finalize_tpu_embedding", common_config=[common_config], memory_config=[memory_config])
+        _common("finalize_tpu_embedding", common_config=[common_config], memory_config=[memory_config]), **settings
     )
 
 
-def finalize_tpu_embedding_v2(common_config: Any, memory_config: Any) -> tuple[bytes, bytes]:
+def finalize_tpu_embedding_v2(common_config: Any, memory_config: Any, **settings: Any) -> tuple[bytes, bytes]:
     """Does as `finalize_tpu_embedding`; returns `embedding_partitions` and `hbm_buffers_config`, empty messages."""
-    finalize_tpu_embedding(common_config, memory_config)
+    finalize_tpu_embedding(common_config, memory_config, **settings)
     return b"", b""
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Library:
     compile: Callable[..., Any] = lambda step: step
     quietly: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Context of a step, in which it neither warns nor records."""
+    lacks: Callable[[str], bool] = lambda word: False
+    """A word -> whether it has another meaning now."""
 
 
 def update(
@@ -58,9 +60,12 @@ def update(
     prefix = f"optimizer {optimizer.wire_name}"
     if optimizer.rule is None:
         raise ConfigError(f"{prefix}: its arithmetic is not published; derive a class with a rule")
+    library = _library_of(w, prefix)
+    for word in optimizer.rule.__code__.co_names:
+        if library.lacks(word):
+            raise ConfigError(f"{prefix}: its rule uses {word}, which JAX has only with jax_enable_x64")
     names = [slot.name for slot in optimizer.slots]
     slot_arrays = _in_order(slots, names, prefix)
-    library = _library_of(w, prefix)
     _check_arrays(optimizer, library, {"w": w, "g": g, **dict(zip(names, slot_arrays, strict=True))}, prefix)
     dynamic = [name for name, value in optimizer.hyper_parameters().items() if isinstance(value, DynamicInput)]
     if sorted(dynamic) != sorted(dynamic_inputs):
@@ -159,16 +164,23 @@ def _mean_square(g: NDArray[np.float32]) -> NDArray[np.float32]:
 def _jax() -> Library:
     """XLA's arithmetic: on CPUs it takes denormal numbers for zeros."""
     jax: Any = sys.modules["jax"]
-    jnp = jax.numpy
+    jnp, bitcast = jax.numpy, jax.lax.bitcast_convert_type
+    functions = _functions_of(jnp) | {
+        "erf": jax.lax.erf,
+        "bits": lambda x: bitcast(x, np.int64 if x.dtype == np.float64 else np.int32),
+        "of_bits": lambda x: bitcast(x, np.float64 if x.dtype == np.int64 else np.float32),
+        "quotient": lambda a, b: jax.lax.div(*jnp.broadcast_arrays(a, b)),
+    }
     return Library(
         array=jax.Array,
-        words=_words(_functions_of(jnp) | {"erf": jax.lax.erf}),
+        words=_words(functions),
         scalar=lambda value, like: (
             jnp.asarray(value, np.float32) if isinstance(value, jax.Array) else np.float32(value)
         ),
         fill=lambda values, like: jnp.broadcast_to(jnp.asarray(values, np.float32), like.shape),
         mean_square=lambda g: jnp.mean(g * g, axis=1, keepdims=True),
         compile=jax.jit,
+        lacks=lambda word: word in ("float64", "int64") and not jax.config.jax_enable_x64,
     )
 
 
@@ -180,11 +192,11 @@ def _torch() -> Library:
         return lambda *operands: function(*map(torch.as_tensor, operands))
 
     def cbrt(x: Any) -> Any:
-        return torch.copysign(torch.pow(torch.abs(x).double(), 1 / 3).float(), x)
+        return torch.copysign(torch.pow(torch.abs(x).double(), 1 / 3).to(x.dtype), x)
 
     def fmod(a: Any, b: Any) -> Any:
         # In float32, torch's own gives NaN where a / b overflows.
-        return torch.fmod(a.double(), b.double()).float()
+        return torch.fmod(a.double(), b.double()).to(torch.result_type(a, b))
 
     def scalar(value: Any, like: Any) -> Any:
         # Dividing by a Python number, torch would multiply with its rounded reciprocal.
@@ -194,7 +206,15 @@ def _torch() -> Library:
             else torch.full((), float(value), dtype=like.dtype, device=like.device)
         )
 
-    functions = _functions_of(torch) | {"cbrt": cbrt, "fmod": fmod, "rint": torch.round}
+    functions = _functions_of(torch) | {
+        "cbrt": cbrt,
+        "fmod": fmod,
+        "rint": torch.round,
+        "bits": lambda x: x.view(torch.int64 if x.dtype is torch.float64 else torch.int32),
+        "of_bits": lambda x: x.view(torch.float64 if x.dtype is torch.int64 else torch.float32),
+        "quotient": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        **{word: partial(_as_type, getattr(torch, word)) for word in ("float32", "float64", "int32", "int64")},
+    }
     return Library(
         array=torch.Tensor,
         words=_words({word: of_tensors(function) for word, function in functions.items()}),
@@ -203,6 +223,10 @@ def _torch() -> Library:
         mean_square=lambda g: torch.mean(g * g, dim=1, keepdim=True),
         quietly=torch.no_grad,
     )
+
+
+def _as_type(dtype: Any, x: Any) -> Any:
+    return x.to(dtype)
 
 
 def _functions_of(module: Any) -> dict[str, Callable[..., Any]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from types import FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anycore.optimizers.declarations import Limits
+from anycore.optimizers.declarations import ANY_NUMBER, DynamicInput, Limits
 from anycore.optimizers.declared import MEAN_SQUARE, DeclaredOptimizer
 from anycore.optimizers.source import define
 
@@ -52,7 +52,13 @@ def structure_of(optimizer: _Optimizer) -> _Optimizer:
     def present(limits: Limits) -> Limits:
         return (None, None) if limits == (None, None) else (0.0, 0.0)
 
-    defaults = {f.name: f.default for f in fields(optimizer)}
+    def example(field: Field[Any]) -> Any:
+        if field.default is not MISSING:
+            return field.default
+        is_dynamic = isinstance(getattr(optimizer, field.name), DynamicInput)
+        return DynamicInput(0) if is_dynamic else optimizer.intervals.get(field.name, ANY_NUMBER).example
+
+    variables = optimizer.variables()
     return replace(
         optimizer,
         learning_rate=0.0,
@@ -64,7 +70,7 @@ def structure_of(optimizer: _Optimizer) -> _Optimizer:
         simulated_quantization=None,
         hot_id_replication=False,
         low_dimensional_packing=False,
-        **{name: defaults[name] for name in optimizer.variables()},
+        **{field.name: example(field) for field in fields(optimizer) if field.name in variables},
     )
 
 

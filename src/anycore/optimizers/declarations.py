@@ -90,6 +90,14 @@ class Interval:
         below = value < self.high if self.open_high else value <= self.high
         return above and below and math.isfinite(value)
 
+    @property
+    def example(self) -> float:
+        """One of the values: 0 if it is among them."""
+        if 0.0 in self:
+            return 0.0
+        low, high = (self.low, self.high) if math.isfinite(self.low) else (self.high - 2, self.high)
+        return (low + min(high, low + 2)) / 2
+
     def __str__(self) -> str:
         start = "(" if self.open_low or math.isinf(self.low) else "["
         end = ")" if self.open_high or math.isinf(self.high) else "]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,6 +54,8 @@ class DeclaredOptimizer:
     slots: ClassVar[tuple[Slot, ...]] = ()
     intervals: ClassVar[dict[str, Interval]] = {}
     """Hyper-parameter → the values it may take; one that is not named may be any finite number."""
+    constant_rates: ClassVar[Interval] = ANY_NUMBER
+    """The values that a learning rate in the configuration may take."""
     wire_name: ClassVar[str]
     """The field of the oneof `OptimizationParameters.parameters`."""
     op_name: ClassVar[str | None] = None
@@ -127,7 +129,7 @@ class DeclaredOptimizer:
         if isinstance(self.learning_rate, DynamicInput):
             yield from _tag_problem("learning_rate.dynamic", self.learning_rate.tag)
         else:
-            yield from _number_problem("learning_rate.constant", self.learning_rate, ANY_NUMBER)
+            yield from _number_problem("learning_rate.constant", self.learning_rate, self.constant_rates)
         yield from _number_problem("weight_decay_factor", self.weight_decay_factor, ANY_NUMBER)
         for field_name in ("clipping_limits", "gradient_clipping_limits"):
             limits = getattr(self, field_name)
@@ -144,10 +146,12 @@ class DeclaredOptimizer:
             yield "simulated_quantization", quantization, "must be a SimulatedQuantization or None"
         defaults = {f.name: f.default for f in fields(self)}
         for name, value in self.hyper_parameters().items():
-            if isinstance(defaults[name], bool):
+            # What has no default may be anything.
+            like = value if defaults[name] is MISSING else defaults[name]
+            if isinstance(like, bool):
                 if not isinstance(value, bool):
                     yield name, value, "must be True or False"
-            elif isinstance(defaults[name], DynamicInput) and isinstance(value, DynamicInput):
+            elif isinstance(like, DynamicInput) and isinstance(value, DynamicInput):
                 yield from _tag_problem(name, value.tag)
             else:
                 yield from _number_problem(name, value, self.intervals.get(name, ANY_NUMBER))

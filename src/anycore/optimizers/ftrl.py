@@ -43,7 +43,10 @@ def ftrl(
 
 @dataclass(frozen=True, kw_only=True)
 class FTRL(Optimizer):
-    """Follow the regularized leader; the weight is a function of the slots alone."""
+    """Follow the regularized leader; the weight is a function of the slots alone.
+
+    A constant learning rate below zero is refused as TensorFlow's kernel does.
+    """
 
     l1: float = 0.0
     l2: float = 0.0
@@ -59,5 +62,6 @@ class FTRL(Optimizer):
         "lr_power": Interval(-math.inf, 0),
         "beta": Interval(0),
     }
+    constant_rates = Interval(0)
     wire_name = "ftrl"
     op_name = "FTRL"

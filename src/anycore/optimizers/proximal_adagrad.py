@@ -24,7 +24,10 @@ def proximal_adagrad(w: Any, g: Any, lr: Any, accumulators: Any, l1: Any, l2: An
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalAdagrad(Optimizer):
-    """Adagrad that pulls parameters towards zero, and with `l1` all the way."""
+    """Adagrad that pulls parameters towards zero, and with `l1` all the way.
+
+    A constant learning rate below zero, whose limits would be upside down, is refused as TensorFlow's kernel does.
+    """
 
     l1: float = 0.0
     l2: float = 0.0
@@ -32,5 +35,6 @@ class ProximalAdagrad(Optimizer):
     rule = staticmethod(proximal_adagrad)
     slots = (Slot("accumulators", 0.1),)
     intervals = {"l1": Interval(0), "l2": Interval(0)}
+    constant_rates = Interval(0)
     wire_name = "proximal_adagrad"
     op_name = "ProximalAdagrad"

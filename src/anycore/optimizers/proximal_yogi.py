@@ -32,7 +32,10 @@ def proximal_yogi(
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalYogi(Optimizer):
-    """Adam whose second moment moves slowly both ways, and that pulls parameters towards zero."""
+    """Adam whose second moment moves slowly both ways, and that pulls parameters towards zero.
+
+    A constant learning rate below zero, whose limits would be upside down, is refused.
+    """
 
     l1: float = 0.0
     l2: float = 0.0
@@ -49,5 +52,6 @@ class ProximalYogi(Optimizer):
         "beta2": Interval(0, 1, open_high=True),
         "epsilon": Interval(0),
     }
+    constant_rates = Interval(0)
     wire_name = "proximal_yogi"
     op_name = "ProximalYogi"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
-
 from anycore.optimizers.declarations import Slot
 from anycore.optimizers.hlo import parse, translate
 from anycore.optimizers.optimizer import Optimizer
@@ -19,6 +17,11 @@ class UserDefinedProgram(Optimizer):
     The program takes gradient, weight, slots and, if it wants it, the learning rate, and returns weight and slots, all
     of them f32 of shape [1, 1]; JAX lowers one so with `jax.jit(update, keep_unused=True)`. Its slots are called
     Slot_0, Slot_1, … and start at 0, until they are loaded.
+
+    Every element-wise operation of XLA on real numbers is there, inside the program also of pred, s8 … s64, u8 … u64,
+    f16, bf16 and f64. It computes what XLA does on CPUs, but denormal numbers stay what they are. What is not
+    element-wise, random or complex is refused. A program with 64 bits inside updates JAX's own arrays only with
+    `jax_enable_x64`.
 
     Raises: ConfigError that names the instruction which is not element-wise, or the wrong numbers of arguments.
     Source: `UserDefinedProgramParameters`, optimization_parameters.proto, TensorFlow 2.21.
@@ -46,7 +49,7 @@ class UserDefinedProgram(Optimizer):
         """None: the program has its numbers inside."""
         return {}
 
-    def constants(self) -> dict[str, bool | np.float32]:
+    def constants(self) -> dict[str, Any]:
         """The program's numbers, by the names of the rule's arguments."""
         return translate(self.program).constants
 

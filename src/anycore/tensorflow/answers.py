@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import signal
 import threading
 from ctypes import c_int64
@@ -11,6 +10,8 @@ from typing import Any
 
 from anycore.schedule import Schedule
 from anycore.tensorflow.guard import ANSWERED, INTERRUPTED
+
+_WAITING = {Schedule.next_to_receive.__code__, Schedule.wait_until_whole.__code__}
 
 _A_MOMENT = 0.01
 """Seconds that TensorFlow may take to turn a status into an exception."""
@@ -47,7 +48,8 @@ class Answer:
         """Says that the kernel has reported `error`."""
         if self._interrupted or isinstance(error, KeyboardInterrupt):
             # At once, it would interrupt TensorFlow's making of its exception, and both would be lost.
-            timer = threading.Timer(_A_MOMENT, _thread.interrupt_main)
+            interrupt = (threading.main_thread().ident, signal.SIGINT)
+            timer = threading.Timer(_A_MOMENT, signal.pthread_kill, interrupt)
             timer.daemon = True
             timer.start()
         self._state.value = ANSWERED
@@ -61,7 +63,7 @@ class Answer:
 
 def _waits(frame: FrameType | None) -> bool:
     while frame is not None:
-        if frame.f_code is Schedule._wait.__code__:
+        if frame.f_code in _WAITING:
             return True
         frame = frame.f_back
     return False

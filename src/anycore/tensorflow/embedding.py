@@ -54,6 +54,8 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
 
     Different from a TPU:
     - A call out of order raises after a timeout, where a TPU hangs; an id out of range raises.
+    - In one tf.function operations run in the order in which they stand: a `dequeue` before its `enqueue` times out.
+    - `training` of `enqueue` decides, also where `name` is given: pass training=False where no gradients follow.
     - `embedding_tables` can be read while training; it returns copies.
     - `enqueue` may be called in eager mode, in control flow and in nested functions, with any tensors.
     - `device` of `enqueue` may name a CPU too.
@@ -142,6 +144,7 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
         shapes = [input_shape(*each) for each in zip(self._paths, self._features, first_inputs, strict=True)]
         if not self._built:
             self.build(shapes)
+        self._system.check()
         check_consistent(self._paths, self._output_shapes, output_shapes(self._features, shapes))
         mode = tf.where(training, "train", "inference") if tf.is_tensor(training) else _mode(training)
         for core, core_inputs, core_weights in parts:
@@ -266,6 +269,7 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
                 f"{call} called on unbuilt TPUEmbedding object. Please either call enqueue first or manually call the "
                 "build method."
             )
+        self._system.check()
         core = self._replicas.calling_core()
         if core is None:
             raise RuntimeError(

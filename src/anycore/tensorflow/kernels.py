@@ -12,6 +12,7 @@ from ctypes import c_int64
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from anycore.ops.system import engine_of
@@ -21,10 +22,12 @@ from anycore.tensorflow.c_api import C, Status, node_of, register_kernel
 from anycore.tensorflow.failures import status_of
 from anycore.tensorflow.guard import guarded_compute, guarded_create
 from anycore.tensorflow.nodes import SETTINGS, Node, Operation, attributes_of, known_operations, snake_case
+from anycore.tensorflow.ordering import keep_order
 from anycore.tensorflow.variables import assign_variable, read_variable
 
 _lock = threading.Lock()
 _operations: dict[str, Operation] = {}
+_registered: set[str] = set()
 _settings: dict[str, Any] = {}
 
 # Kernels of nodes that say the same are the same. TensorFlow holds their numbers, so that none is ever forgotten.
@@ -32,6 +35,7 @@ _nodes: dict[int, Node] = {}
 _numbers: dict[tuple[Any, ...], int] = {}
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def register_kernels(
     *,
     seed: int | None = None,
@@ -50,13 +54,15 @@ def register_kernels(
     given = dict(zip(SETTINGS, (seed, num_threads, timeout, optimizers), strict=True))
     with _lock:
         _settings.update({name: value for name, value in given.items() if value is not None})
-        if _operations:
-            return
-        known = known_operations()
-        _operations.update(known)
-        create, compute = guarded_create(_create), guarded_compute(_compute)
-        for name in known:
+        if not _operations:
+            _operations.update(known_operations())
+        missing = _operations.keys() - _registered
+        if missing:
+            create, compute = guarded_create(_create), guarded_compute(_compute)
+        for name in missing:
             register_kernel(name, create, compute)
+            _registered.add(name)
+        keep_order(_registered)
 
 
 def _create(construction: int, kernel: int, state: int) -> None:
@@ -76,8 +82,9 @@ def _number_of(message: Any) -> int:
     key = (message.op, *attributes.values())
     with _lock:
         if key not in _numbers:
+            node = Node(operation, attributes)
             _numbers[key] = number = len(_nodes) + 1  # 0 is of a kernel that could not be made
-            _nodes[number] = Node(operation, attributes)
+            _nodes[number] = node
         return _numbers[key]
 
 
@@ -153,8 +160,9 @@ def _set_outputs(node: Node, context: int, returned: Any, status: Status) -> Non
         if node.inputs and node.inputs[0].is_variable:
             assign_variable(context, 0, node.inputs[0].type, returned, status)
         return
-    index = 0
+    first = 0
     for port, values in zip(node.outputs, (returned,) if len(node.outputs) == 1 else returned, strict=True):
-        for value in (values,) if port.length is None else values:
+        indices = range(first, first + (1 if port.length is None else port.length))
+        for index, value in zip(indices, (values,) if port.length is None else values, strict=True):
             port.type.set_output(context, index, value, status)
-            index += 1
+        first = indices.stop

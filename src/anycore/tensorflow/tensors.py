@@ -38,10 +38,17 @@ class TensorType:
         self._is_variant = number == tf.variant.as_datatype_enum
         self._is_string = number == tf.string.as_datatype_enum
         is_plain = not (self._is_variant or self._is_string)
+        if number == tf.resource.as_datatype_enum:
+            raise NotImplementedError("tensors of resources cannot be read here, use tensors of numbers")
         self._dtype = np.dtype(tf.as_dtype(number).as_numpy_dtype if is_plain else object)
 
     def array(self, tensor: int, *, writeable: bool = False) -> NDArray[Any]:
-        """Returns a view of a tensor's memory, which holds until the tensor is deleted."""
+        """Returns a view of a tensor's memory, which holds until the tensor is deleted.
+
+        Raises: NotImplementedError for strings and variants, whose memory is no array.
+        """
+        if self._dtype.hasobject:
+            raise NotImplementedError(f"a variable of {tf.as_dtype(self.number).name} cannot be read or assigned here")
         shape = [C.TF_Dim(tensor, axis) for axis in range(C.TF_NumDims(tensor))]
         return self._view(tensor, shape, _WRITE if writeable else _READ)
 
@@ -76,10 +83,12 @@ class TensorType:
 
     def _set_strings(self, context: int, index: int, strings: NDArray[Any], status: Status) -> None:
         tensor = self._allocate(context, index, strings.shape, status)
-        first = C.TF_TensorData(tensor)
-        for position, string in enumerate(strings.flat):
-            C.TF_StringCopy(first + position * _STRING_BYTES, string, len(string))
-        C.TF_DeleteTensor(tensor)
+        try:
+            first = C.TF_TensorData(tensor)
+            for position, string in enumerate(strings.flat):
+                C.TF_StringCopy(first + position * _STRING_BYTES, string, len(string))
+        finally:
+            C.TF_DeleteTensor(tensor)
 
     def _allocate(self, context: int, index: int, shape: Sequence[int], status: Status) -> int:
         sizes = (ctypes.c_int64 * len(shape))(*shape)
