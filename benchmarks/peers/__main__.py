@@ -1,7 +1,8 @@
 """anycore beside other embedding engines: the same step, interleaved in one process, ratios of medians.
 
 Without --only, --memory, --startup or --large all is measured except what is large. Every result goes into the JSON
-file at once and replaces the older one of its key, so all can be measured in pieces; docs/performance.md is made of it.
+file at once and replaces the older one of its key, so all can be measured in pieces. docs/performance_peers.md is made
+of that file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from peers.memory import peak_memory
 from peers.processes import ChildError, in_child
 from peers.results import Results
 from peers.startup import time_configuring, time_imports, time_initialising
-from peers.workloads import Workload, chosen
+from peers.workloads import Workload, chosen, unlike_when_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
@@ -33,6 +34,7 @@ class Benchmark:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
+        self._most_threads = max(options.threads or [2])
         self._environment = dict(_HUGE_PAGES) if options.huge_pages else {}
         if options.passive:
             self._environment["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -47,11 +49,9 @@ class Benchmark:
         options = self._options
         rest = not (options.only or options.memory or options.startup or options.large)
         if rest or (options.only and not options.memory):
-            for workload in chosen(options.only):
-                for num_threads in options.threads:
-                    self._steps(workload, num_threads)
+            self._all_steps(chosen(options.only))
         if rest or options.memory:
-            for workload in chosen(options.only or _MEMORY):
+            for workload in chosen(options.only or _MEMORY[: 1 if options.quick else None]):
                 self._memory(workload, workload.contenders)
         if options.large:
             for workload in chosen(_LARGE):
@@ -59,31 +59,50 @@ class Benchmark:
         if rest or options.startup:
             self._startup()
 
-    def _steps(self, workload: Workload, num_threads: int) -> None:
+    def _all_steps(self, workloads: list[Workload]) -> None:
+        if self._options.quick:
+            # In one process, for most of the time would be imports.
+            self._steps(unlike_when_tiny(workloads), self._most_threads)
+            return
+        for workload in workloads:
+            for num_threads in self._options.threads or workload.threads:
+                self._steps([workload], num_threads)
+
+    def _steps(self, workloads: list[Workload], num_threads: int) -> None:
         options = self._options
         measure = partial(
             in_child,
             interleave,
             num_threads,
             self._environment,
-            key=workload.key,
+            keys=[workload.key for workload in workloads],
             tiny=options.quick,
+            chosen=options.contenders,
             repetitions=options.repetitions,
             memory_bytes=round(options.memory_limit * 2**30),
             seconds=options.seconds,
         )
-        about = {"key": workload.key, "threads": num_threads}
-        self._attempt("steps", f"{workload.key}, {num_threads} threads{self._suffix}", about, measure, summary.of_steps)
+        entries = {
+            f"{workload.key}, {num_threads} threads{self._suffix}": {"key": workload.key, "threads": num_threads}
+            for workload in workloads
+        }
+        self._attempt("steps", entries, measure, summary.of_steps)
 
     def _memory(self, workload: Workload, contenders: tuple[str, ...]) -> None:
-        num_threads, tiny = max(self._options.threads), self._options.quick
         for name in contenders:
-            about = {"key": workload.key, "contender": name, "threads": num_threads}
-            measure = partial(in_child, peak_memory, num_threads, key=workload.key, tiny=tiny, contender=name)
-            self._attempt("memory", f"{workload.key}, {name}", about, measure, summary.of_memory)
+            about = {"key": workload.key, "contender": name, "threads": self._most_threads}
+            measure = partial(
+                in_child,
+                peak_memory,
+                self._most_threads,
+                key=workload.key,
+                tiny=self._options.quick,
+                contender=name,
+            )
+            self._attempt("memory", {f"{workload.key}, {name}": about}, _listed(measure), summary.of_memory)
 
     def _startup(self) -> None:
-        num_threads, repetitions = max(self._options.threads), max(1, self._options.repetitions // 3)
+        num_threads, repetitions = self._most_threads, max(1, self._options.repetitions // 3)
         initialise = partial(
             in_child, time_initialising, num_threads, repetitions=repetitions, tiny=self._options.quick
         )
@@ -94,36 +113,42 @@ class Benchmark:
         }
         for what, measure in measures.items():
             about = {"what": what, "threads": num_threads}
-            self._attempt("startup", what, about, measure, summary.of_startup)
+            self._attempt("startup", {what: about}, _listed(measure), summary.of_startup)
 
     def _attempt(
         self,
         section: str,
-        key: str,
-        about: dict[str, Any],
-        measure: Callable[[], dict[str, Any]],
+        entries: dict[str, dict[str, Any]],
+        measure: Callable[[], list[dict[str, Any]]],
         show: Callable[[dict[str, Any]], str],
     ) -> None:
-        print(f"{section}: {key}", flush=True)
+        """Stores what `measure` returns, a result for each entry; entries are what a result is about, by key."""
+        print(f"{section}: {len(entries)} workloads" if len(entries) > 1 else f"{section}: {min(entries)}", flush=True)
         started = time.perf_counter()
         try:
-            result = measure()
+            results = measure()
         except ChildError as error:
             self.failed = True
             print(f"failed: {error}", flush=True)
             return
         took = {"took_seconds": round(time.perf_counter() - started)}
-        self._results.store(section, key, {**about, **took, **result})
-        print(f"{show(result)}\n", flush=True)
+        for (key, about), result in zip(entries.items(), results, strict=True):
+            self._results.store(section, key, {**about, **took, **result})
+            print(f"{key}, took {took['took_seconds']} s\n{show(result)}\n", flush=True)
+
+
+def _listed(measure: Callable[[], dict[str, Any]]) -> Callable[[], list[dict[str, Any]]]:
+    return lambda: [measure()]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench-peers", description=__doc__)
     add = parser.add_argument
     add("--only", nargs="+", default=[], metavar="WORKLOAD", help="names or patterns: dlrm, dlrm:adam, 'batch-*'")
-    add("--threads", nargs="+", type=int, default=[1, 2], help="numbers of threads, a process each")
+    add("--contenders", nargs="+", default=[], help="beside anycore; the results do not go into the page")
+    add("--threads", nargs="+", type=int, help="numbers of threads, a process each; 2 for most workloads")
     add("--repetitions", type=int, default=15, help="of the contenders that are not slow")
-    add("--seconds", type=float, default=20, help="a contender that needs more for its turns on a draw takes fewer")
+    add("--seconds", type=float, default=8, help="a contender that needs more for its turns on a draw takes fewer")
     add("--memory-limit", type=float, default=18, metavar="GIB", help="contenders beyond it are left out")
     add("--huge-pages", action="store_true", help="for all contenders, not only NumPy's arrays (glibc, madvise)")
     add("--passive", action="store_true", help="OpenMP threads (torch, FBGEMM) sleep while waiting, for a busy machine")
@@ -131,12 +156,13 @@ def _options() -> argparse.Namespace:
     add("--startup", action="store_true", help="imports, configuring, starting values")
     add("--large", action="store_true", help="12 GB of tables in anycore alone")
     add("--quick", action="store_true", help="tiny tables and 2 repetitions, to try the benchmark itself")
-    add("--json", type=Path, help="file of results, docs/performance/peers.json if not --quick")
+    add("--json", type=Path, help="file of results, build/peers.json for --quick and --contenders")
     options = parser.parse_args()
     if options.quick:
         options.repetitions = 2
     if options.json is None:
-        options.json = ROOT / ("build/peers.json" if options.quick else "docs/performance/peers.json")
+        partial_results = options.quick or options.contenders
+        options.json = ROOT / ("build/peers.json" if partial_results else "docs/performance/peers.json")
     return options
 
 

@@ -1,10 +1,11 @@
-"""One workload in one process: contenders and the floor take turns in every repetition."""
+"""Workloads in one process: contenders and the floor take turns in every repetition."""
 
 from __future__ import annotations
 
 import gc
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from peers.agreement import REFERENCE, check_agreement
@@ -19,21 +20,31 @@ from peers.workloads import Draw, Workload, named
 FLOOR = "floor"
 _FEWEST = 3
 """Repetitions of the slowest contender."""
+_SLOW = 3.0
+"""Seconds after which nobody is warmed up again."""
 _FRAMEWORKS_BYTES = 2 << 30
 """What all imported libraries and their pools take."""
 _GRADIENT_COPIES = 3
 """Of a row for every lookup, for sparse gradients before they are summed."""
 
 
-def interleave(
-    num_threads: int, key: str, tiny: bool, repetitions: int, memory_bytes: int, seconds: float
+def interleave(num_threads: int, keys: Sequence[str], tiny: bool, **limits: Any) -> list[dict[str, Any]]:
+    """Returns for each workload the times of its contenders by draw; `limits` are the arguments of `take_turns`."""
+    results = []
+    for key in keys:
+        print(key, flush=True)  # is shown when a measurement fails
+        results.append(take_turns(named(key, tiny), num_threads, **limits))
+    return results
+
+
+def take_turns(
+    workload: Workload, num_threads: int, chosen: Sequence[str], repetitions: int, memory_bytes: int, seconds: float
 ) -> dict[str, Any]:
-    """Returns the times of the contenders of a workload that fit into `memory_bytes`, by draw.
+    """Returns the times of the chosen contenders that fit into `memory_bytes`, of all if none is chosen.
 
     One that would need more than `seconds` for its turns on a draw takes fewer of them, evenly spread.
     """
-    workload = named(key, tiny)
-    names, absent = _admitted(workload, memory_bytes)
+    names, absent = _admitted(workload, chosen, memory_bytes)
     contenders: dict[str, Contender] = {name: contender_class(name)(workload, num_threads) for name in names}
     reference = contenders[REFERENCE]
     assert isinstance(reference, Anycore)
@@ -49,10 +60,8 @@ def interleave(
     for repetition in range(repetitions):
         for draw in workload.draws:
             due = [name for name in players if repetition % periods[draw][name] == 0]
-            # Nobody is always behind the same one.
-            start = repetition % len(due)
             _round(
-                {name: players[name] for name in due[start:] + due[:start]},
+                {name: players[name] for name in _order(due, repetition)},
                 batches,
                 draw,
                 repetition,
@@ -77,14 +86,16 @@ def interleave(
     }
 
 
-def _admitted(workload: Workload, memory_bytes: int) -> tuple[list[str], dict[str, str]]:
-    """Returns who takes part, and why the others do not."""
+def _admitted(workload: Workload, chosen: Sequence[str], memory_bytes: int) -> tuple[list[str], dict[str, str]]:
+    """Returns who takes part, and why the others do not; the reference always does."""
     admitted: list[str] = []
     absent = {}
     most_ids = max(draw.ids_per_sample for draw in workload.draws)
     lookup_bytes = 4 * workload.num_features * workload.batch_size * most_ids * workload.dimension
     left = memory_bytes - _FRAMEWORKS_BYTES - _GRADIENT_COPIES * lookup_bytes
     for name in workload.contenders:
+        if chosen and name not in (REFERENCE, *chosen):
+            continue
         contender = contender_class(name)
         needed = workload.state_bytes + contender.dense_copies * workload.parameter_bytes
         if workload.optimizer not in contender.optimizers:
@@ -104,15 +115,27 @@ def _periods(
     periods = {}
     for name, player in players.items():
         prepared = player.prepare(batches.next(draw))
-        # Twice, for the first may compile.
-        for _ in range(2):
-            started = time.perf_counter()
-            player.look_up(prepared)
-            player.step(prepared, lambda stage: None)
-            took = time.perf_counter() - started
+        took = _seconds(player, prepared)
+        if took < _SLOW:
+            # Again, for it may have compiled.
+            took = _seconds(player, prepared)
         wanted = math.ceil(took * burst * repetitions / seconds)
         periods[name] = max(1, min(wanted, (repetitions - 1) // (_FEWEST - 1)))
     return periods
+
+
+def _seconds(player: Timed, prepared: Any) -> float:
+    started = time.perf_counter()
+    player.look_up(prepared)
+    player.step(prepared, lambda stage: None)
+    return time.perf_counter() - started
+
+
+def _order(due: list[str], repetition: int) -> list[str]:
+    """Everybody is first in turn, and in half of the repetitions behind the other neighbour."""
+    start = repetition // 2 % len(due)
+    turned = due[start:] + due[:start]
+    return turned[::-1] if repetition % 2 else turned
 
 
 def _round(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from trained_optimizers import trained_optimizers
+
 ALL = ("anycore", "fbgemm", "torch", "tensorflow", "jax")
 """Contenders in the order in which they get memory."""
-_STATE_VARIABLES = {"stochastic_gradient_descent": 1, "row_wise_adagrad": 1, "adagrad": 2, "adam": 3}
-"""Optimizer → arrays as large as the parameters, themselves among them."""
+WITHOUT_TORCH = tuple(name for name in ALL if name != "torch")
+_OPTIMIZERS = trained_optimizers()
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Workload:
     contenders: tuple[str, ...] = ALL
     burst: int = 1
     """Steps in a row of one contender before the next one's turn: more than one where a step takes microseconds."""
+    threads: tuple[int, ...] = (2,)
+    """Numbers of threads, a process each, where the command line names none."""
     default: bool = True
     """Runs when no workload is named."""
 
@@ -65,7 +69,8 @@ class Workload:
     @property
     def state_bytes(self) -> int:
         """Of all tables, parameters and slots; slots of one value a row left out."""
-        return self.parameter_bytes * _STATE_VARIABLES[self.optimizer]
+        slots = _OPTIMIZERS[self.optimizer].slots
+        return self.parameter_bytes * (1 + sum(not slot.per_row for slot in slots))
 
     def __str__(self) -> str:
         shared = f", {self.features_per_table} features each" if self.features_per_table > 1 else ""
@@ -88,40 +93,40 @@ class Workload:
 
 def _catalogue() -> list[Workload]:
     both = (Draw(20), Draw(1))
-    dlrm = Workload(
-        name="dlrm", draws=(*both, Draw(20, "Zipf 1.1"), Draw(1, "Zipf 1.1"), Draw(20, "hot")), optimizer="adagrad"
-    )
-    ids = tuple(Draw(count) for count in (1, 2, 5, 10, 20, 50))
+    all_draws = (*both, Draw(20, "Zipf 1.1"), Draw(1, "Zipf 1.1"), Draw(20, "hot"))
+    dlrm = Workload(name="dlrm", draws=all_draws)
     eight = Workload(name="eight", num_tables=8, vocabulary_size=160_000)
     line = Workload(name="line", num_tables=1, dimension=8, batch_size=8192)
+    small = Workload(name="small", num_tables=500, vocabulary_size=10_000, dimension=16, batch_size=64)
     return [
-        dlrm,
-        replace(dlrm, optimizer="stochastic_gradient_descent"),
-        replace(dlrm, optimizer="row_wise_adagrad"),
-        Workload(name="dlrm", draws=both, optimizer="adam"),
+        replace(dlrm, threads=(2, 1)),
+        replace(dlrm, optimizer="stochastic_gradient_descent", threads=(2, 1)),
+        replace(dlrm, optimizer="row_wise_adagrad", threads=(2, 1)),
+        replace(dlrm, optimizer="adam", draws=both),
         Workload(name="threads", draws=both, contenders=("anycore", "anycore_one_thread")),
         Workload(name="single", num_tables=1, vocabulary_size=20_000_000, dimension=16, draws=both),
-        Workload(
-            name="small",
-            num_tables=500,
-            vocabulary_size=10_000,
-            dimension=16,
-            batch_size=64,
-            draws=(Draw(1),),
-            burst=10,
-        ),
+        replace(small, draws=(Draw(1),), burst=10),
         Workload(name="tiny", batch_size=1, draws=(Draw(1),), burst=50),
         Workload(name="shared", num_tables=5, features_per_table=5, draws=both),
         Workload(name="sequence", num_tables=8, sequence=True),
         Workload(name="mean", weighted_mean=True, draws=both),
-        replace(eight, name="ids", draws=ids),
+        replace(eight, name="ids", draws=tuple(map(Draw, (1, 2, 5, 10, 20, 50, 100)))),
         *(replace(eight, name=f"dimension-{d}", dimension=d) for d in (8, 16, 64, 128, 256)),
         *(replace(line, name=f"vocabulary-1e{digits}", vocabulary_size=10**digits) for digits in (4, 5, 6, 7, 8)),
-        *(replace(eight, name=f"batch-{size}", batch_size=size) for size in (128, 512, 2048, 8192, 32768)),
+        *(replace(eight, name=f"batch-{size}", batch_size=size) for size in (128, 512, 2048, 8192)),
+        # PyTorch would take minutes.
+        replace(eight, name="batch-32768", batch_size=32768, contenders=WITHOUT_TORCH),
+        *(_alone(replace(eight, name="optimizers"), optimizer) for optimizer in _OPTIMIZERS),
         # 12 GB of parameters and slots, or of parameters alone.
         Workload(name="huge", vocabulary_size=900_000, default=False),
         Workload(name="huge", vocabulary_size=1_800_000, optimizer="row_wise_adagrad", default=False),
     ]
+
+
+def _alone(workload: Workload, optimizer: str) -> Workload:
+    """Returns the workload for an optimizer beside nothing but the floor."""
+    dimension = _OPTIMIZERS[optimizer].only_dimension or workload.dimension
+    return replace(workload, optimizer=optimizer, dimension=dimension, contenders=("anycore",))
 
 
 WORKLOADS = _catalogue()
@@ -142,13 +147,21 @@ def chosen(patterns: list[str]) -> list[Workload]:
         name, _, optimizer = pattern.partition(":")
         of_name = [workload for workload in WORKLOADS if fnmatchcase(workload.name, name)]
         matching = [workload for workload in of_name if fnmatchcase(workload.optimizer, optimizer or "*")]
-        if not matching and optimizer in _STATE_VARIABLES:
+        if not matching and optimizer in _OPTIMIZERS:
             unlike = {workload.name: replace(workload, optimizer=optimizer) for workload in reversed(of_name)}
             matching = list(reversed(unlike.values()))
         if not matching:
             keys = ", ".join(workload.key for workload in WORKLOADS)
             raise ValueError(f"no workload is called {pattern!r}, there are {keys}")
         found |= {workload.key: workload for workload in matching}
+    return list(found.values())
+
+
+def unlike_when_tiny(workloads: list[Workload]) -> list[Workload]:
+    """Returns the workloads without those that are the same as another one when they are tiny."""
+    found: dict[Workload, Workload] = {}
+    for workload in workloads:
+        found.setdefault(replace(workload.tiny(), name=""), workload)
     return list(found.values())
 
 

@@ -8,6 +8,8 @@ from functools import partial
 from itertools import count
 from math import sqrt
 
+from trained_optimizers import trained_optimizers
+
 from anycore import EmbeddingConfig, EmbeddingEngine, FeatureConfig, Ragged, TableConfig
 from anycore.optimizers import Adagrad, Adam, DynamicInput, Optimizer, RowWiseAdagrad, StochasticGradientDescent
 from peers.batches import Batch, Floats, Integers, initial_values
@@ -22,7 +24,7 @@ from peers.contenders.contender import (
 )
 from peers.workloads import Workload
 
-OPTIMIZERS: dict[str, Optimizer] = {
+OPTIMIZERS: dict[str, Optimizer] = trained_optimizers() | {
     "stochastic_gradient_descent": StochasticGradientDescent(learning_rate=LEARNING_RATE),
     "adagrad": Adagrad(learning_rate=LEARNING_RATE),
     "row_wise_adagrad": RowWiseAdagrad(learning_rate=LEARNING_RATE),
@@ -96,7 +98,8 @@ class Anycore(Contender):
 
     def _learning_rates(self) -> list[float]:
         step = next(self._steps)
-        return [LEARNING_RATE * sqrt(1 - BETA2**step) / (1 - BETA1**step)] if self._corrects else []
+        correction = sqrt(1 - BETA2**step) / (1 - BETA1**step) if self._corrects else 1.0
+        return [LEARNING_RATE * correction] * self.engine._plan.num_tags
 
     def parameters(self, table: int, rows: Integers) -> Floats:
         # A view: `retrieve` copies the whole table.
