@@ -1,4 +1,4 @@
-"""Writes the peers' part of docs/performance.md, and its plots, from the results of `make bench-peers`."""
+"""Writes docs/performance_peers.md and its plots from the results of `make bench-peers`."""
 
 from __future__ import annotations
 
@@ -9,50 +9,55 @@ from pathlib import Path
 from typing import Any
 
 from generate_optimizer_docs import table
+from performance_series import FIGURES, NAMES, PEERS, lines_of
+from performance_targets import target_rows
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGE, RESULTS, PLOTS = DOCS / "performance.md", DOCS / "performance" / "peers.json", DOCS / "performance"
-BEGIN, END = "<!-- written by scripts/generate_performance_docs.py -->", "<!-- until here -->"
+PAGE, RESULTS, PLOTS = DOCS / "performance_peers.md", DOCS / "performance" / "peers.json", DOCS / "performance"
 
-PEERS = {"fbgemm": "FBGEMM", "torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
-NAMES = {"anycore": "anycore", "anycore_one_thread": "anycore, 1 thread", **PEERS, "floor": "floor"}
-FIGURES = {
-    "ids": "Step time against ids a sample",
-    "vocabulary": "Step time against vocabulary size",
-    "dimension": "Step time against dimension",
-    "batch": "Step time against batch size",
-}
-"""Name of the workload, or the start of its name, and of the picture → what it shows."""
+HEAD = """\
+# Beside other engines
 
+Written by `scripts/generate_performance_docs.py` from the results of `make bench-peers`.
+"""
 INTRODUCTION = """\
 `make bench-peers` trains the same tables with the same ids and gradients in each engine: look up, backward to the
 tables, update. All engines of a row shared one process, bound to as many processors as threads, and took turns in
-every repetition. Numbers are medians; a ratio is an engine's median to anycore's over the repetitions in which both
-took part: {repetitions} of them, or as many as stand in brackets where an engine is slow. Before that, one step of each
-engine from the same start was compared: activations and parameters differed by {deviation:.0e} at most. For anycore a
-step is enqueue, receive and send; meanwhile other processes kept at most {busy:.0%} of the machine busy. The others get their inputs as they like them best, made outside of the time:
-FBGEMM all features in one tensor, TensorFlow sparse tensors, JAX stacked tables. No number is an optimizer that an
-engine does not have, or memory that it would need."""
+every repetition, in an order that changes; each turn began when the threads of the one before
+had stopped spinning. Numbers are medians; a ratio is an engine's median to
+anycore's over the repetitions in which both took part: {repetitions} of them, or as many as stand in brackets where an
+engine is slow. Before that, one step of each engine from the same start was compared: activations and parameters
+differed by {deviation:.0e} at most. Meanwhile other processes kept at most {busy:.0%} of the machine busy.
+
+For anycore a step is enqueue, receive and send, all checks included. The others get their inputs as they like them
+best, made outside of the time: FBGEMM all features in one tensor, TensorFlow sparse tensors, JAX stacked tables. JAX
+updates whole tables. A cell is empty where an engine has no such optimizer, would need more memory than there is, or
+minutes.
+
+The floor is the memory traffic alone, in a program of its own and with ids of its own, so that nothing is in a cache
+already: it reads the row of every id, then reads and writes the record of every distinct row once."""
 
 
 def render(results: Mapping[str, Any]) -> str:
-    """Returns the part of the page that the results fill."""
+    """Returns the page."""
     steps = results.get("steps", {})
     if not steps:
-        return "Nothing is measured yet: `make bench-peers` does it."
+        return f"{HEAD}\nNothing is measured yet.\n"
     measured = [*steps.values(), *results.get("memory", {}).values(), *results.get("startup", {}).values()]
-    texts = [_introduction(steps), *_machines(measured), _workloads(steps)]
+    texts = [HEAD.rstrip(), _introduction(steps), *_machines(measured)]
+    texts += ["## Aims", table(["aim", "limit", "measured, from the worst on", "met"], target_rows(results))]
+    texts += ["## Workloads", _workloads(steps)]
     for threads in sorted({result["threads"] for result in steps.values()}, reverse=True):
         rows = list(_rows(result for result in steps.values() if result["threads"] == threads))
-        texts += [f"### {_threads(threads)}", "Whole steps:", _whole_steps(rows)]
+        texts += [f"## {_threads(threads)}", "Whole steps:", _whole_steps(rows)]
         texts += ["Forward alone, as for inference, checks of the ids included:", _look_ups(rows)]
-        texts += ["Stages, milliseconds:", _stages(rows), *_hot(rows)]
+        texts += ["Stages, milliseconds:", _stages(rows)]
     texts += _figures(steps)
     if "memory" in results:
-        texts += ["### Memory", _memory(results["memory"].values())]
+        texts += ["## Memory", _memory(results["memory"].values())]
     if "startup" in results:
-        texts += ["### Start-up", *_startup(results["startup"])]
-    return "\n\n".join(texts)
+        texts += ["## Start-up", *_startup(results["startup"])]
+    return "\n\n".join(texts) + "\n"
 
 
 Row = tuple[str, Mapping[str, Any], Mapping[str, Any]]
@@ -73,7 +78,7 @@ def _introduction(steps: Mapping[str, Any]) -> str:
     repetitions = " to ".join(map(str, sorted({min(counts), max(counts)})))
     busy = max(result["busy_elsewhere"] for result in steps.values())
     text = INTRODUCTION.format(repetitions=repetitions, deviation=deviation, busy=busy)
-    return textwrap.fill(text, 120, break_on_hyphens=False)
+    return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False) for part in text.split("\n\n"))
 
 
 def _machines(measured: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -101,12 +106,7 @@ def _whole_steps(rows: Sequence[Row]) -> str:
         ratios = [_ratio(times, name, "step_ratio") for name in PEERS]
         a_row = _number(1e6 * ours / of_draw["distinct_rows"])
         cells.append([label, _number(ours), a_row, _number(floor), f"{1 / times['floor']['step_ratio']:.2f}", *ratios])
-    one_thread = [
-        f"{label}: one thread takes {of_draw['contenders']['anycore_one_thread']['step_ratio']:.2f} times as long"
-        for label, _, of_draw in rows
-        if "anycore_one_thread" in of_draw["contenders"]
-    ]
-    return "\n\n".join([table(head, cells), *([f"{'; '.join(one_thread)}."] if one_thread else [])])
+    return table(head, cells)
 
 
 def _look_ups(rows: Sequence[Row]) -> str:
@@ -142,25 +142,10 @@ def _stages(rows: Sequence[Row]) -> str:
     return table(["workload", *head], cells)
 
 
-def _hot(rows: Sequence[Row]) -> Iterable[str]:
-    """Yields what a hot id costs, where both distributions took turns in one run."""
-    for label, result, of_draw in rows:
-        uniform = result["draws"].get(label.split("` ")[1].split(",")[0] + ", uniform")
-        if ", hot" not in label or uniform is None:
-            continue
-        ratios = [
-            f"{NAMES[name]} {times['step'] / uniform['contenders'][name]['step']:.2f}"
-            for name, times in of_draw["contenders"].items()
-            if name in uniform["contenders"]
-        ]
-        yield f"{label}, to uniform ids in the same run: {', '.join(ratios)}."
-
-
 def _figures(steps: Mapping[str, Any]) -> list[str]:
-    names = [result["key"].split(":")[0] for result in steps.values()]
-    shown = [figure for figure in FIGURES if any(name == figure or name.startswith(f"{figure}-") for name in names)]
+    shown = [figure for figure in FIGURES if lines_of(steps, figure)]
     pictures = [f"![{FIGURES[figure]}](performance/{figure}.png)" for figure in shown]
-    return ["### Growth", *pictures] if pictures else []
+    return ["## Growth", *pictures] if pictures else []
 
 
 def _memory(results: Iterable[Mapping[str, Any]]) -> str:
@@ -212,9 +197,7 @@ def main() -> None:
     from performance_plots import draw
 
     results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
-    before, rest = PAGE.read_text("utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{render(results)}\n\n{END}{after}", "utf-8")
+    PAGE.write_text(render(results), "utf-8")
     draw(results.get("steps", {}), PLOTS)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from generate_performance_docs import FIGURES, NAMES
 from matplotlib.figure import Figure
+from performance_series import FIGURES, NAMES, Lines, lines_of
 
 _AXES = {"ids": "ids a sample", "vocabulary": "rows of the table", "dimension": "dimension", "batch": "samples"}
 _COLOURS = {
@@ -23,27 +23,9 @@ _COLOURS = {
 def draw(steps: Mapping[str, Any], folder: Path) -> None:
     """Writes one picture per figure of which there are results, a panel for each number of threads."""
     for figure in FIGURES:
-        lines = _lines(steps, figure)
+        lines = lines_of(steps, figure)
         if lines:
             _draw(lines, figure, folder / f"{figure}.png")
-
-
-Lines = dict[int, dict[str, dict[float, float]]]
-"""Threads → contender → place on the axis → milliseconds."""
-
-
-def _lines(steps: Mapping[str, Any], figure: str) -> Lines:
-    lines: Lines = {}
-    for result in steps.values():
-        name, optimizer = result["key"].split(":")
-        of_figure = name == figure or name.startswith(f"{figure}-")
-        if not of_figure or optimizer != "adagrad" or result["settings"]:
-            continue
-        for drawn, of_draw in result["draws"].items():
-            place = float(drawn.split()[0] if name == figure else name.removeprefix(f"{figure}-"))
-            for contender, times in of_draw["contenders"].items():
-                lines.setdefault(result["threads"], {}).setdefault(contender, {})[place] = times["step"]
-    return lines
 
 
 def _draw(lines: Lines, figure: str, path: Path) -> None:

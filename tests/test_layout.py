@@ -15,7 +15,7 @@ import anycore
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "anycore"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-SOURCES = [*MODULES, *(path for folder in ("benchmarks", "scripts", "tests") for path in (ROOT / folder).glob("*.py"))]
+SOURCES = [*MODULES, *(path for folder in ("benchmarks", "scripts", "tests") for path in (ROOT / folder).rglob("*.py"))]
 
 LONGEST = 400
 GENERATED = {PACKAGE / "proto" / "descriptors.py"}

@@ -65,7 +65,7 @@ class Benchmark:
             self._steps(unlike_when_tiny(workloads), self._most_threads)
             return
         for workload in workloads:
-            for num_threads in self._options.threads or workload.threads:
+            for num_threads in self._options.threads or [workload.threads]:
                 self._steps([workload], num_threads)
 
     def _steps(self, workloads: list[Workload], num_threads: int) -> None:
@@ -146,7 +146,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--only", nargs="+", default=[], metavar="WORKLOAD", help="names or patterns: dlrm, dlrm:adam, 'batch-*'")
     add("--contenders", nargs="+", default=[], help="beside anycore; the results do not go into the page")
-    add("--threads", nargs="+", type=int, help="numbers of threads, a process each; 2 for most workloads")
+    add("--threads", nargs="+", type=int, help="numbers of threads, a process each, instead of 2")
     add("--repetitions", type=int, default=15, help="of the contenders that are not slow")
     add("--seconds", type=float, default=8, help="a contender that needs more for its turns on a draw takes fewer")
     add("--memory-limit", type=float, default=18, metavar="GIB", help="contenders beyond it are left out")

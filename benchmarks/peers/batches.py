@@ -30,10 +30,14 @@ class Batch:
     gradients: list[Floats]
     """float32[batch_size, dimension] a feature; of a sequence [batch_size · ids_per_sample, dimension]."""
 
-    def rows(self, workload: Workload) -> list[Integers]:
-        """Returns the distinct ids of each table, ascending."""
+    def ids_of_tables(self, workload: Workload) -> list[Integers]:
+        """Returns the ids of all features of each table."""
         share = workload.features_per_table
-        return [np.unique(np.concatenate(self.ids[t * share : (t + 1) * share])) for t in range(workload.num_tables)]
+        return [np.concatenate(self.ids[t * share : (t + 1) * share]) for t in range(workload.num_tables)]
+
+    def distinct_rows(self, workload: Workload) -> int:
+        """Returns how many rows a step of this batch changes."""
+        return sum(len(np.unique(ids)) for ids in self.ids_of_tables(workload))
 
 
 class Batches:

@@ -61,7 +61,7 @@ def take_turns(
         for draw in workload.draws:
             due = [name for name in players if repetition % periods[draw][name] == 0]
             _round(
-                {name: players[name] for name in _order(due, repetition)},
+                {name: players[name] for name in turn_order(due, repetition)},
                 batches,
                 draw,
                 repetition,
@@ -69,6 +69,7 @@ def take_turns(
                 workload.burst,
             )
     busy_elsewhere = neighbours.share()
+    gc.unfreeze()
     return {
         "workload": str(workload),
         "absent": absent,
@@ -77,7 +78,7 @@ def take_turns(
         "draws": {
             str(draw): {
                 "lookups": workload.num_features * workload.batch_size * draw.ids_per_sample,
-                "distinct_rows": sum(map(len, batches.next(draw).rows(workload))),
+                "distinct_rows": batches.next(draw).distinct_rows(workload),
                 "deviations": {name: float(f"{value:.2g}") for name, value in deviations[draw].items()},
                 "contenders": {name: watch.summary(of_draw[REFERENCE]) for name, watch in of_draw.items()},
             }
@@ -131,8 +132,8 @@ def _seconds(player: Timed, prepared: Any) -> float:
     return time.perf_counter() - started
 
 
-def _order(due: list[str], repetition: int) -> list[str]:
-    """Everybody is first in turn, and in half of the repetitions behind the other neighbour."""
+def turn_order(due: list[str], repetition: int) -> list[str]:
+    """Returns who comes after whom: everybody is first in turn, and half of the time behind the other neighbour."""
     start = repetition // 2 % len(due)
     turned = due[start:] + due[:start]
     return turned[::-1] if repetition % 2 else turned

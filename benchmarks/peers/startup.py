@@ -37,12 +37,12 @@ Times = dict[str, dict[str, dict[str, float]]]
 def time_imports(repetitions: int) -> Times:
     """Returns the median seconds of importing each library in a new process; they take turns."""
     times: dict[str, list[float]] = {name: [] for name in _IMPORTS}
-    for _ in range(repetitions + 1):  # the first reads the files from disk
+    for _ in range(repetitions):
         for name, statement in _IMPORTS.items():
             command = [sys.executable, "-c", _TIMED.format(statement)]
             printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
             times[name].append(float(printed.split()[-1]))
-    return {"seconds": {name: {"import": _median(seconds[1:])} for name, seconds in times.items()}}
+    return {"seconds": {name: {"import": _median(seconds)} for name, seconds in times.items()}}
 
 
 def time_configuring(num_threads: int, repetitions: int) -> Times:

@@ -10,8 +10,8 @@ import numpy as np
 
 from peers.contenders.contender import Timed
 
-_REST = 0.01
-"""Seconds in which the threads of the contender before stop spinning."""
+_REST = 0.02
+"""Seconds before a turn: the threads of the contender before go on spinning for some, PyTorch's for about 0.004."""
 
 
 class Stopwatch:

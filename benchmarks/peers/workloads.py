@@ -46,8 +46,8 @@ class Workload:
     contenders: tuple[str, ...] = ALL
     burst: int = 1
     """Steps in a row of one contender before the next one's turn: more than one where a step takes microseconds."""
-    threads: tuple[int, ...] = (2,)
-    """Numbers of threads, a process each, where the command line names none."""
+    threads: int = 2
+    """Of every contender, where the command line says nothing else."""
     default: bool = True
     """Runs when no workload is named."""
 
@@ -86,7 +86,9 @@ class Workload:
             self,
             num_tables=min(self.num_tables, 20 if self.num_tables > 100 else 3),
             vocabulary_size=min(self.vocabulary_size, 2000),
+            dimension=min(self.dimension, 64),
             batch_size=min(self.batch_size, 64),
+            draws=self.draws[:5],
             burst=min(self.burst, 2),
         )
 
@@ -99,10 +101,14 @@ def _catalogue() -> list[Workload]:
     line = Workload(name="line", num_tables=1, dimension=8, batch_size=8192)
     small = Workload(name="small", num_tables=500, vocabulary_size=10_000, dimension=16, batch_size=64)
     return [
-        replace(dlrm, threads=(2, 1)),
-        replace(dlrm, optimizer="stochastic_gradient_descent", threads=(2, 1)),
-        replace(dlrm, optimizer="row_wise_adagrad", threads=(2, 1)),
+        dlrm,
+        replace(dlrm, optimizer="stochastic_gradient_descent"),
+        replace(dlrm, optimizer="row_wise_adagrad"),
         replace(dlrm, optimizer="adam", draws=both),
+        *(
+            replace(dlrm, name="one-thread", draws=both, optimizer=optimizer, threads=1)
+            for optimizer in ("adagrad", "stochastic_gradient_descent", "row_wise_adagrad")
+        ),
         Workload(name="threads", draws=both, contenders=("anycore", "anycore_one_thread")),
         Workload(name="single", num_tables=1, vocabulary_size=20_000_000, dimension=16, draws=both),
         replace(small, draws=(Draw(1),), burst=10),

@@ -46,7 +46,7 @@ class Tensorflow(Contender):
         share = self._workload.features_per_table
         tables = [slice(t * share, (t + 1) * share) for t in range(self._workload.num_tables)]
         gradients = [tf.constant(np.concatenate(batch.gradients[table])) for table in tables]
-        ids: list[Any] = [np.concatenate(batch.ids[table]) for table in tables]
+        ids: list[Any] = list(batch.ids_of_tables(self._workload))
         if self._workload.sequence:
             return Prepared([tf.constant(values) for values in ids], [], gradients)
         lengths = np.tile(np.diff(batch.splits), share)

@@ -77,7 +77,7 @@ class Torch(Contender):
     def prepare(self, batch: Batch) -> Prepared:
         share = self._workload.features_per_table
         tables = [slice(t * share, (t + 1) * share) for t in range(self._workload.num_tables)]
-        ids = [torch.from_numpy(np.concatenate(batch.ids[table])) for table in tables]
+        ids = [torch.from_numpy(ids) for ids in batch.ids_of_tables(self._workload)]
         splits = np.concatenate([[0], *(batch.splits[1:] + f * batch.splits[-1] for f in range(share))])
         gradients = [torch.from_numpy(np.concatenate(batch.gradients[table])) for table in tables]
         return Prepared(ids, torch.from_numpy(splits), *flat_weights(batch), gradients)
