@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import floor
 import numpy as np
+from trained_optimizers import trained_optimizers
 from workload import Workload
 
 from anycore import EmbeddingEngine, Ragged
@@ -22,7 +23,7 @@ from anycore.entries import entries_of
 from anycore.gradients import read_gradients
 from anycore.kernels.parallel import available_threads, workers
 from anycore.kernels.tasks import cut_rows
-from anycore.optimizers import FTRL, OPTIMIZERS, Adagrad, AdagradMomentum, Optimizer, RowWiseAdagrad
+from anycore.optimizers import FTRL, Adagrad, AdagradMomentum, Optimizer
 from anycore.plan import Plan
 from anycore.sorted_ids import SortedIds, sort_ids
 from anycore.tables import Tables
@@ -155,13 +156,7 @@ def report_optimizers(num_threads: int, repetitions: int) -> None:
 
 
 def _optimizers() -> dict[str, Optimizer]:
-    made = {
-        name: optimizer()
-        for name, optimizer in OPTIMIZERS.items()
-        if optimizer.rule is not None and not any(f.default is MISSING for f in fields(optimizer))
-    }
-    return made | {
-        "row_wise_adagrad": RowWiseAdagrad(),
+    return trained_optimizers() | {
         "ftrl, power -0.3": FTRL(lr_power=-0.3),
         "adagrad_momentum, exponent 3": AdagradMomentum(exponent=3.0),
     }

@@ -1,0 +1,1 @@
+"""anycore beside other embedding engines on the same work: `make bench-peers`."""
