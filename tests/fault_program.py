@@ -76,7 +76,9 @@ def bits_of(engine: EmbeddingEngine) -> bytes:
 Found = tuple[dict[str, Any], EmbeddingEngine]
 
 
-def refused_ids(transport: Transport, wrong: tuple[int, int], *, pipelined: bool, ahead: bool = False) -> Found:
+def refused_ids(
+    transport: Transport, wrong: tuple[int, int], *, pipelined: bool, ahead: bool = False, mode: str | None = None
+) -> Found:
     """One process enqueues an id that there is not; with `ahead`, all enqueue the next step before they receive."""
     engine = EmbeddingEngine(make_config(pipelined=pipelined), seed=SEED, transport=transport, timeout=20)
     rank, wrong_core = wrong
@@ -87,7 +89,7 @@ def refused_ids(transport: Transport, wrong: tuple[int, int], *, pipelined: bool
         ids = inputs(engine.config, WRONG_STEP, core)
         if wrong == (transport.rank, local):
             ids[0][1] = 999
-        errors.append(error_of(partial(engine.enqueue, ids, core=local)))
+        errors.append(error_of(partial(engine.enqueue, ids, core=local, mode=mode)))
         if transport.rank == rank and local == wrong_core:
             break
     if ahead:
@@ -115,9 +117,7 @@ def refused_gradients(transport: Transport, wrong: tuple[int, int], *, pipelined
         values = gradients(engine, WRONG_STEP, core)
         if wrong == (transport.rank, local):
             values[0] = values[0][:-1]
-        errors.append(
-            error_of(partial(engine.send_gradients, values, rates(engine.config, WRONG_STEP), core=local))
-        )
+        errors.append(error_of(partial(engine.send_gradients, values, rates(engine.config, WRONG_STEP), core=local)))
     unchanged = bits_of(engine) == before
     if any(errors):
         for local, core in enumerate(cores_of(engine)):
@@ -170,6 +170,7 @@ REFUSALS: dict[str, Callable[[Transport], Found]] = {
     f"{IDS}, pipelined": partial(refused_ids, wrong=(1, 0), pipelined=True),
     f"{IDS}, next enqueued": partial(refused_ids, wrong=(1, 0), pipelined=False, ahead=True),
     f"{IDS}, pipelined, next enqueued": partial(refused_ids, wrong=(1, 0), pipelined=True, ahead=True),
+    f"{IDS} of inference": partial(refused_ids, wrong=(1, 0), pipelined=True, mode="inference"),
     f"{IDS} of the second core": partial(refused_ids, wrong=(0, 1), pipelined=False),
     GRADIENTS: partial(refused_gradients, wrong=(1, 0), pipelined=False),
     f"{GRADIENTS}, pipelined": partial(refused_gradients, wrong=(1, 0), pipelined=True),
@@ -218,7 +219,9 @@ def resumes(transport: Transport, folder: Path, kills: int) -> None:
     engine = EmbeddingEngine(make_config(), seed=SEED, transport=transport, timeout=20)
     rank, size = transport.rank, transport.size
     complete = [
-        step for step in range(EVERY, LAST + 1, EVERY) if all((folder / f"{step}-{r}.npz").exists() for r in range(size))
+        step
+        for step in range(EVERY, LAST + 1, EVERY)
+        if all((folder / f"{step}-{r}.npz").exists() for r in range(size))
     ]
     first = max(complete, default=0)
     names = [table.name for table in engine.config.tables]

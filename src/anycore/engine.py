@@ -166,13 +166,15 @@ class EmbeddingEngine:
         with self._schedule.lock:
             step = self._schedule.next_to_receive(core)
             with uninterrupted():
-                if not step.trains:
-                    self._apply_updates(drain=True)
                 try:
-                    activations = self._tables.look_up(step.batches, step.ids, core, out)
-                except InputError:
+                    if self._tables.works_ahead:
+                        step.ids.result()
+                except InputError:  # before any update, for who was refused makes none
                     self._schedule.mark_refused(core, step)
                     raise
+                if not step.trains:
+                    self._apply_updates(drain=True)
+                activations = self._tables.look_up(step.batches, step.ids, core, out)
                 self._schedule.mark_received(core, step)
                 self._apply_updates()
         return activations
