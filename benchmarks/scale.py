@@ -100,7 +100,7 @@ def predict(
     floats_out, floats_in = ((rows - own) @ vectors for rows in (asked, wanted))
     counts_out = (hosts - 1) * COUNT * num_tables * cores_of_hosts
     counts_in = COUNT * num_tables * (cores - cores_of_hosts)
-    agreements = 2 * AGREEMENT * (hosts - 1)
+    agreements = 3 * AGREEMENT * (hosts - 1)
     # Parameters go out of the host that is asked and gradients come in, as many of them.
     floats = np.maximum(floats_out, floats_in).max()
     network = (np.maximum(ids_out + counts_out, ids_in + counts_in).max() + 2 * floats) / machine.link
