@@ -28,7 +28,7 @@ from anycore.plan import Plan
 from anycore.sharding import Sharding
 
 FLOAT, ID, COUNT, AGREEMENT = 4, 4, 8, 16
-MESSAGES = 6
+MESSAGES = 7
 """To each other host: may we, counts, ids, parameters, may we, gradients."""
 GREETING = 72
 """Bytes to each other process when an engine starts."""

@@ -64,7 +64,7 @@ def test_several_cores_a_host_and_sampled_cores(scale: ModuleType) -> None:
     # Of table a of dimension 4, each core asks host 0 for three rows and host 1 for one.
     one = EmbeddingConfig([TableConfig("a", 10, 4, Adagrad())], [FeatureConfig("a", "a", [2])], num_tensor_cores=4)
     found = scale.predict(one, np.array([[[3], [1]]]), num_ids=4, cores=4, machine=machine)
-    counts, agreements = 2 * 8, 2 * 16
+    counts, agreements = 2 * 8, 3 * 16
     # Ids of remote rows, their parameters and their gradients: 16 bytes each.
     assert found.sent.tolist() == [
         2 * 4 + 6 * 16 + 2 * 16 + counts + agreements,
@@ -73,7 +73,7 @@ def test_several_cores_a_host_and_sampled_cores(scale: ModuleType) -> None:
     assert found.received.sum() == found.sent.sum()
     assert found.rows.tolist() == [12, 4]
     assert found.largest_share == 0.75
-    assert found.network == pytest.approx((6 * 4 + counts + 2 * 6 * 16) / 100 + 6 * 0.5)
+    assert found.network == pytest.approx((6 * 4 + counts + 2 * 6 * 16) / 100 + 7 * 0.5)
 
 
 def test_popular_ids_side_by_side_burden_one_host(
