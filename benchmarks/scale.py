@@ -29,7 +29,7 @@ from anycore.sharding import Sharding
 
 FLOAT, ID, COUNT, AGREEMENT = 4, 4, 8, 16
 MESSAGES = 7
-"""To each other host: may we, counts, ids, parameters, may we, gradients."""
+"""To each other host: may we, counts, ids, may we, parameters, may we, gradients."""
 GREETING = 72
 """Bytes to each other process when an engine starts."""
 
