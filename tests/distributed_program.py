@@ -139,10 +139,10 @@ def receive(engine: EmbeddingEngine) -> list[Any]:
     return [engine.receive_activations(local) for local in range(engine.num_cores)]
 
 
-def send(engine: EmbeddingEngine, step: int) -> None:
-    """Sends the gradients of all cores of the engine."""
+def send(engine: EmbeddingEngine, step: int, *, later: int = 0) -> None:
+    """Sends the gradients of all cores of the engine, with the rates of this step or of a later one."""
     for local, core in enumerate(cores_of(engine)):
-        engine.send_gradients(gradients(engine, step, core), rates(engine.config, step), core=local)
+        engine.send_gradients(gradients(engine, step, core), rates(engine.config, step + later), core=local)
 
 
 def train(engine: EmbeddingEngine, *, ahead: bool) -> dict[str, str]:

@@ -21,7 +21,7 @@ from distributed_program import connected, cores_of, enqueue, gradients, inputs,
 
 from anycore import EmbeddingConfig, EmbeddingEngine, FeatureConfig, ShardingStrategy, TableConfig
 from anycore.errors import AnycoreError, TransportError
-from anycore.optimizers import Adagrad, Adam
+from anycore.optimizers import Adagrad, Adam, DynamicInput
 from anycore.transport import Transport
 
 STEPS, WRONG_STEP, SEED = 6, 3, 3
@@ -37,7 +37,7 @@ def make_config(*, pipelined: bool = False, dimension: int = 4, learning_rate: f
     return EmbeddingConfig(
         [
             TableConfig("movies", 23, dimension, Adagrad(learning_rate=learning_rate), combiner="mean"),
-            TableConfig("users", 11, 3, Adam(learning_rate=0.05)),
+            TableConfig("users", 11, 3, Adam(learning_rate=DynamicInput(0))),
         ],
         [
             FeatureConfig("watched", "movies", [3]),
@@ -150,7 +150,7 @@ def different_starts(transport: Transport) -> Found:
 
 
 def different_calls(transport: Transport) -> Found:
-    """Process 1 retrieves or loads while the others receive; then all receive."""
+    """Process 1 retrieves or loads while the others receive or send, and sends other rates; then all do the same."""
     engine = EmbeddingEngine(make_config(), seed=SEED, transport=transport, timeout=20)
     errors = []
     for step in range(STEPS):
@@ -160,7 +160,25 @@ def different_calls(transport: Transport) -> Found:
             for other in (partial(engine.retrieve, "movies"), partial(engine.load, "movies", rows)):
                 errors.append(error_of(other if transport.rank == 1 else engine.receive_activations))
         receive(engine)
+        if step == WRONG_STEP:
+            for other in (partial(engine.retrieve, "movies"), partial(send, engine, step, later=1)):
+                errors.append(error_of(other if transport.rank == 1 else partial(send, engine, step)))
         send(engine, step)
+    return {"errors": errors}, engine
+
+
+def different_modes(transport: Transport) -> Found:
+    """Process 1 enqueues a step for inference, the others for training; that step is none."""
+    engine = EmbeddingEngine(make_config(), seed=SEED, transport=transport, timeout=20)
+    errors = []
+    for step in range(STEPS):
+        if step == WRONG_STEP:
+            for local, core in enumerate(cores_of(engine)):
+                mode = "inference" if transport.rank == 1 else None
+                engine.enqueue(inputs(engine.config, step, core), core=local, mode=mode)
+            errors = [error_of(partial(engine.receive_activations, local)) for local in range(engine.num_cores)]
+        else:
+            do_step(engine, step)
     return {"errors": errors}, engine
 
 
@@ -177,6 +195,7 @@ REFUSALS: dict[str, Callable[[Transport], Found]] = {
     f"{GRADIENTS} of the second core": partial(refused_gradients, wrong=(0, 1), pipelined=False),
     "different starts": different_starts,
     "different calls": different_calls,
+    "different modes": different_modes,
 }
 
 
@@ -214,35 +233,52 @@ def loses(transport: Transport, folder: Path, rank: int, how: str, timeout: floa
         os._exit(0)
 
 
+# A run that is started again
+
+
+def save(engine: EmbeddingEngine, part: Path, rank: int, size: int) -> None:
+    """Writes this process's rows of all tables. Collective."""
+    rows: Any = {
+        f"{table.name}/{name}": values
+        for table in engine.config.tables
+        for name, values in engine.retrieve(table.name, num_shards=size, shard_id=rank).items()
+    }
+    np.savez(part, **rows)
+
+
+def load(engine: EmbeddingEngine, file: Path, rank: int, size: int) -> None:
+    """Reads what `save` has written. Collective."""
+    tables: dict[str, dict[str, Any]] = {table.name: {} for table in engine.config.tables}
+    with np.load(file) as rows:
+        for key in rows:
+            table, name = key.split("/")
+            tables[table][name] = rows[key]
+    engine.load_tables(tables, num_shards=size, shard_id=rank)
+
+
+def kill_at(first: int, size: int) -> tuple[int, int, str]:
+    """Returns which process of this start kills itself, at which step from `first` on, and at which moment of it."""
+    random = np.random.default_rng([SEED, int(os.environ["TORCHELASTIC_RESTART_COUNT"])])
+    rank, phase = int(random.integers(size)), PHASES[random.integers(len(PHASES))]
+    step = first + int(random.integers(2 * EVERY - 2))
+    if phase == "saving":
+        step = first + EVERY - 1
+    return rank, min(step, LAST - 1), phase
+
+
 def resumes(transport: Transport, folder: Path, kills: int) -> None:
     """Trains from the newest complete checkpoint; in each of the first `kills` starts one process kills itself."""
     engine = EmbeddingEngine(make_config(), seed=SEED, transport=transport, timeout=20)
     rank, size = transport.rank, transport.size
-    complete = [
-        step
-        for step in range(EVERY, LAST + 1, EVERY)
-        if all((folder / f"{step}-{r}.npz").exists() for r in range(size))
-    ]
+    saved = range(EVERY, LAST + 1, EVERY)
+    complete = [step for step in saved if all((folder / f"{step}-{other}.npz").exists() for other in range(size))]
     first = max(complete, default=0)
-    names = [table.name for table in engine.config.tables]
     if first:
-        with np.load(folder / f"{first}-{rank}.npz") as file:
-            saved = dict(file)
-        rows = {
-            name: {key.split("/")[1]: values for key, values in saved.items() if key.split("/")[0] == name}
-            for name in names
-        }
-        engine.load_tables(rows, num_shards=size, shard_id=rank)
-    start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    random = np.random.default_rng([SEED, start])
-    victim, phase = random.integers(size), PHASES[random.integers(len(PHASES))]
-    # The later it dies, the more checkpoints there are; a phase of saving needs a step that saves.
-    last = min(first + int(random.integers(2 * EVERY - 2)), LAST - 1)
-    if phase == "saving":
-        last = first + EVERY - 1
+        load(engine, folder / f"{first}-{rank}.npz", rank, size)
+    start, death = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), kill_at(first, size)
 
-    def may_die(now: str) -> None:
-        if start < kills and (rank, step, phase) == (victim, last, now):
+    def may_die(phase: str) -> None:
+        if start < kills and (rank, step, phase) == death:
             with (folder / "kills").open("a") as file:
                 file.write(f"{start} {rank} {step} {phase}\n")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -255,14 +291,9 @@ def resumes(transport: Transport, folder: Path, kills: int) -> None:
         may_die("received")
         send(engine, step)
         may_die("sent")
-        if (step + 1) % EVERY == 0:
-            shards = {
-                f"{name}/{key}": values
-                for name in names
-                for key, values in engine.retrieve(name, num_shards=size, shard_id=rank).items()
-            }
-            part: Any = folder / f"{step + 1}-{rank}.part.npz"
-            np.savez(part, **shards)
+        if step + 1 in saved:
+            part = folder / f"{step + 1}-{rank}.part.npz"
+            save(engine, part, rank, size)
             may_die("saving")
             part.replace(folder / f"{step + 1}-{rank}.npz")
     tables: Any = tables_of(engine)
@@ -271,6 +302,7 @@ def resumes(transport: Transport, folder: Path, kills: int) -> None:
 
 
 def main(carrier: str, folder: Path, what: str, *arguments: str) -> None:
+    """Does what the command line says."""
     with connected(carrier) as transport:
         if what == "refusals":
             refusals(transport, folder)

@@ -108,13 +108,30 @@ def test_all_processes_have_one_config_and_seed(refused: Path) -> None:
 
 
 def test_all_processes_make_the_same_calls(refused: Path) -> None:
+    receive, send = (
+        f"activations of step {WRONG_STEP}, mode TRAINING",
+        f"gradients of step {WRONG_STEP}, learning_rates ",
+    )
+    calls = [
+        (receive, "retrieve"),
+        (receive, "load"),
+        (f"{send}(4.0,)", "retrieve"),
+        (f"{send}(4.0,)", f"{send}(5.0,)"),
+    ]
     for found in found_in(refused, "different calls"):
-        for (kind, text), other in zip(found["errors"], ["retrieve", "load"], strict=True):
+        for (kind, text), (ours, other) in zip(found["errors"], calls, strict=True):
             assert kind == "CallOrderError"
-            calls = [f"activations of step {WRONG_STEP}, mode TRAINING"] * SIZE
-            calls[1] = other
-            assert text.endswith("; ".join(f"process {rank}: {call}" for rank, call in enumerate(calls)))
+            assert text.endswith(f"process 0: {ours}; process 1: {other}; process 2: {ours}")
     assert_tables(refused / "different calls.npz", tables_after(STEPS))
+
+
+def test_a_step_of_different_modes_is_none(refused: Path) -> None:
+    ids = [f"process {rank}: ids of step {WRONG_STEP}, mode TRAINING" for rank in range(SIZE)]
+    ids[1] = ids[1].replace("TRAINING", "INFERENCE")
+    for rank, found in enumerate(found_in(refused, "different modes")):
+        assert [kind for kind, _ in found["errors"]] == ["CallOrderError"] * (2 if rank == 0 else 1)
+        assert all(text.endswith("; ".join(ids)) for _, text in found["errors"])
+    assert_tables(refused / "different modes.npz", tables_after(STEPS, WRONG_STEP))
 
 
 # Processes that are gone

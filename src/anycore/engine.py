@@ -15,7 +15,7 @@ from anycore.activations import check_activations
 from anycore.batch import IdBatch, named_inputs, read_batch
 from anycore.config import EmbeddingConfig
 from anycore.entries import entries_of
-from anycore.errors import ConfigError, InputError
+from anycore.errors import CallOrderError, ConfigError, InputError
 from anycore.gradients import read_gradients, read_learning_rates
 from anycore.interrupts import uninterrupted
 from anycore.kernels.parallel import available_threads, workers
@@ -169,7 +169,7 @@ class EmbeddingEngine:
                 try:
                     if self._tables.works_ahead:
                         step.ids.result()
-                except InputError:  # before any update, for who was refused makes none
+                except (InputError, CallOrderError):  # before any update, for who was refused makes none
                     self._schedule.mark_refused(core, step)
                     raise
                 if not step.trains:
@@ -368,13 +368,13 @@ class EmbeddingEngine:
         while (step := self._schedule.next_due(drain=drain)) is not None:
             try:
                 ids = step.ids.result()
-            except InputError:
-                self._schedule.mark_applied(step)  # another process refused its part, so there is nothing to update
+            except (InputError, CallOrderError):
+                self._schedule.mark_applied(step)  # the processes gave it up, so there is nothing to update
                 raise
             rates, call = step.learning_rates or (), f"step {step.number}"
             try:
                 apply = self._tables.prepare_update(ids, step.gradients, rates, call)
-            except InputError:
+            except (InputError, CallOrderError):
                 self._schedule.mark_unsent(step)
                 raise
             # What could fail has succeeded: from here on the step is done, and never done twice.
