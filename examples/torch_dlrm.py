@@ -129,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--synthetic", action="store_true", help="make ratings up instead of downloading them")
     options = parser.parse_args(arguments)
     torch.manual_seed(0)
+    print("synthetic ratings" if options.synthetic else movielens.TERMS)
     dataset = synthetic.plant(0)[0] if options.synthetic else movielens.load(movielens.cache_directory())
     learned, held_out = split(len(dataset.ratings))
     # What a user thought before is known from ratings to learn from alone.
