@@ -131,6 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
     if SIZE > 1:
         torch.distributed.init_process_group("gloo")
     torch.manual_seed(RANK)
+    if not RANK:
+        print("synthetic ratings" if options.synthetic else movielens.TERMS)
     dataset = synthetic.plant(0)[0] if options.synthetic else movielens.load(movielens.cache_directory())
     learned, held_out = split(len(dataset.ratings))
     # What a user thought before is known from ratings to learn from alone.

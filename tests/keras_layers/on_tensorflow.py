@@ -80,6 +80,27 @@ def test_several_steps_an_execution() -> None:
     assert_same_bits(tables(layer), state(keras_models.trained_engine()))
 
 
+def test_the_gradient_of_the_anchor_does_not_depend_on_the_update_that_it_makes() -> None:
+    layer = new_layer()
+    layer.build()
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def gradient() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer({"f": tf.constant([3, 1])}, training=True)["f"])
+        return tape.gradient(loss, layer.anchor.value)
+
+    (output,) = gradient.get_concrete_function().graph.outputs
+    data, kinds = [output.op], set()
+    while data:
+        operation = data.pop()
+        kinds.add(operation.type)
+        data += [tensor.op for tensor in operation.inputs]
+    assert "PyFunc" not in kinds
+    assert gradient() == 0
+    assert layer.updates == 1
+
+
 tpu = tf.tpu.experimental.embedding
 
 

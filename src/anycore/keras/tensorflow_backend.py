@@ -56,7 +56,11 @@ def train(
     def hooked(anchor: tf.Tensor) -> Any:
         def gradient(*gradients: Any) -> tf.Tensor:
             operands = [rates, *arrays, *map(tf.convert_to_tensor, gradients)]
-            return tf.ensure_shape(tf.numpy_function(call.update, operands, tf.float32), ())
+            # Its result is left alone. Were it the gradient, an optimizer's assignments would depend on the dense part
+            # by way of it, and TensorFlow drops the edges that make them wait for all that reads a variable: its
+            # dependency optimizer finds them implied, and another one removes what implied them.
+            tf.numpy_function(call.update, operands, tf.float32)
+            return tf.zeros(())
 
         return [tf.identity(activation) for activation in activations], gradient
 
