@@ -1,8 +1,7 @@
 """A deep learning recommendation model in PyTorch, on MovieLens-100k: what will a user think of a movie?
 
-The tables are anycore's: `loss.backward()` updates them with their own optimizer. The rest of the model has a PyTorch
-optimizer, and PyTorch's schedulers lower the rates of both. `--synthetic` needs no download. The processes that
-`torchrun --nproc-per-node 2` starts share the tables and every batch, and learn the same up to rounding.
+The tables are anycore's: `loss.backward()` updates them with their own optimizer. The rest of the model has one of PyTorch.
+Processes that `torchrun --nproc-per-node 2` starts share tables and batches, and learn the same up to rounding.
 
 Source: Naumov et al., 2019, arXiv 1906.00091; here the top network sees the vectors themselves beside their products.
 """
@@ -30,8 +29,7 @@ from anycore.optimizers import Adam, DynamicInput
 from anycore.torch import EmbeddingTables
 from anycore.transport import TorchTransport
 
-BATCH_SIZE, DIMENSION, EPOCHS = 512, 16, 4
-TABLE_RATE, DENSE_RATE = 0.003, 0.002
+BATCH_SIZE, DIMENSION, EPOCHS, TABLE_RATE, DENSE_RATE = 512, 16, 4, 0.003, 0.002
 GOOD = 4  # stars that a movie one wants to see has at least, for the AUC
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # torchrun sets them
 SHARE = -(-BATCH_SIZE // SIZE)

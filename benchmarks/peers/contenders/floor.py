@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import floor
 import numpy as np
@@ -35,7 +36,8 @@ class Floor:
     def __init__(self, anycore: Anycore) -> None:
         engine = anycore.engine
         self._anycore = anycore
-        self._plan, self._tables, self._workers = engine._plan, engine._tables, engine._workers
+        self._plan, self._workers = engine._plan, engine._workers
+        self._tables: Any = engine._tables
         self._entries = entries_of(self._plan, None, (), (), ())
         self._sums = np.zeros(1, np.float32)
 
@@ -43,7 +45,7 @@ class Floor:
         inputs = self._anycore.prepare(batch).inputs
         descriptors = self._tables.descriptors
         read = read_batch(self._plan, descriptors, self._entries, inputs, self._workers)
-        ids = sort_ids(self._plan, descriptors, [read], self._workers)
+        ids = sort_ids(self._plan.sample_offsets, descriptors, [read], self._workers)
         tasks = cut_rows(descriptors, self._tables.steps, ids.segments, ids.distinct, ids.rows, ids.starts)
         return Prepared(read, ids, tasks)
 
