@@ -1,6 +1,6 @@
 """A deep learning recommendation model in PyTorch, on MovieLens-100k: what will a user think of a movie?
 
-The tables are anycore's: `loss.backward()` updates them with their own optimizer. The rest of the model has one of PyTorch.
+The tables are anycore's: `loss.backward()` updates them with their own optimizer. All else has one of PyTorch.
 Processes that `torchrun --nproc-per-node 2` starts share tables and batches, and learn the same up to rounding.
 
 Source: Naumov et al., 2019, arXiv 1906.00091; here the top network sees the vectors themselves beside their products.
