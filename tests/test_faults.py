@@ -34,9 +34,9 @@ WRONG_IDS = "feature 'watched': embedding_indices[1] must be an id in [0, 23) of
 WRONG_GRADIENT = "gradient of 'watched' must have the shape of its activations, [3, 4], got [2, 4] (inputs)"
 FIELDS = {
     "seed": "'seed: 4' where process 0 has 'seed: 3'",
-    "dimension": "'dimension: 5' where process 0 has 'dimension: 4'",
-    "learning_rate": "'constant: 0.2' where process 0 has 'constant: 0.1'",
-    "pipeline_execution_with_tensor_core": "'pipeline_execution_with_tensor_core: true' where process 0 has",
+    "dimension": "'config.tables[0].dimension: 5' where process 0 has 'config.tables[0].dimension: 4'",
+    "learning_rate": "'config.tables[0].optimizer.learning_rate: 0.2' where process 0 has",
+    "pipeline_execution_with_tensor_core": "'config.pipeline_execution_with_tensor_core: True' where process 0 has",
 }
 
 

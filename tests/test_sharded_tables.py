@@ -14,7 +14,7 @@ from shared_engines import OfProcess, in_processes, unless_raised
 from strategies import Outcome, Scenario, replay, scenarios, wrapper
 
 from anycore import CallOrderError, ConfigError, EmbeddingConfig, EmbeddingEngine, InputError, Ragged, Sparse
-from anycore.optimizers import Adagrad, DynamicInput, StochasticGradientDescent
+from anycore.optimizers import Adagrad, DynamicInput, RowWiseAdagrad, StochasticGradientDescent
 from anycore.proto import TPUEmbeddingConfiguration
 from anycore.transport import Transport
 
@@ -162,12 +162,27 @@ def test_learning_rates_must_be_the_same() -> None:
 def test_different_configs_are_told_at_start() -> None:
     def program(transport: Transport) -> Any:
         optimizer = Adagrad(learning_rate=0.25 if transport.rank == 1 else 0.5)
-        with pytest.raises(ConfigError, match=r"process 1 has 'constant: 0.25' where process 0 has 'constant: 0.5'"):
+        with pytest.raises(
+            ConfigError, match=r"process 1 has 'config.tables\[0\].optimizer.learning_rate: 0.25' where"
+        ):
             engines(transport, optimizer)
         with pytest.raises(ConfigError, match=r"process 2 has 'seed: 2' where process 0 has 'seed: 0'"):
             EmbeddingEngine(small_engine(num_tensor_cores=3).config, seed=transport.rank // 2 * 2, transport=transport)
 
     unless_raised(in_processes(3, program))
+
+
+def test_optimizers_and_initializers_of_a_caller_are_shared_too() -> None:
+    def program(transport: Transport) -> Any:
+        config = small_engine(RowWiseAdagrad(learning_rate=1.0), num_tensor_cores=2).config
+        ones = replace(config.tables[0], initializer=lambda rows, dimension: np.ones((len(rows), dimension)))
+        engine = EmbeddingEngine(replace(config, tables=(ones,)), transport=transport, timeout=10)
+        step(engine, [0, 3])
+        return state(engine)
+
+    one, other = unless_raised(in_processes(2, program))
+    assert_same_bits(one, other)
+    assert (one["t"]["parameters"] == 1).all(axis=1).tolist() == [False, True, True, False]
 
 
 def test_more_processes_than_cores_are_refused() -> None:

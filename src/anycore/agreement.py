@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -38,17 +41,35 @@ def agree(transport: Transport, call: str, error: BaseException | None = None) -
 def agree_on_config(transport: Transport, config: EmbeddingConfig, seed: int) -> None:
     """Returns when every process has come here with the same config and seed. Collective.
 
-    Raises: ConfigError on every process, with the first line in which one differs from process 0.
+    Functions, such as initializers, are the same if they have the same name.
+
+    Raises: ConfigError on every process, with the first field in which one differs from process 0.
     """
-    text = f"seed: {seed}\n{config.to_proto()}"
-    digest = blake2b(text.encode()).digest()
+    lines = [f"seed: {seed}", *_lines(config, "config")]
+    text = "\n".join(lines).encode()
+    digest = blake2b(text).digest()
     if all(other == digest for other in transport.all_gather(digest)):
         return
-    first, *others = [gathered.decode().splitlines() for gathered in transport.all_gather(text.encode())]
-    for rank, lines in enumerate(others, 1):
-        for ours, theirs in zip_longest(first, lines, fillvalue="nothing"):
-            if ours != theirs:
+    first, *others = [gathered.decode().splitlines() for gathered in transport.all_gather(text)]
+    for rank, theirs in enumerate(others, 1):
+        for one, other in zip_longest(first, theirs, fillvalue="nothing more"):
+            if one != other:
                 raise ConfigError(
-                    f"all processes must have the same config and seed, but process {rank} has {theirs.strip()!r} "
-                    f"where process 0 has {ours.strip()!r} (TPUEmbeddingConfiguration)"
+                    f"all processes must have the same config and seed, but process {rank} has {other!r} where process "
+                    f"0 has {one!r} (TPUEmbeddingConfiguration)"
                 )
+
+
+def _lines(value: Any, path: str) -> Iterator[str]:
+    """Yields a line for each field of a config, the same in every process."""
+    if is_dataclass(value):
+        yield f"{path}: {type(value).__name__}"
+        for field in fields(value):
+            yield from _lines(getattr(value, field.name), f"{path}.{field.name}")
+    elif isinstance(value, tuple | list):
+        for index, element in enumerate(value):
+            yield from _lines(element, f"{path}[{index}]")
+    elif callable(value) or type(value).__repr__ is object.__repr__:  # what else they show is where they are in memory
+        yield f"{path}: {getattr(value, '__qualname__', type(value).__name__)}"
+    else:
+        yield f"{path}: {value!r}"
