@@ -16,6 +16,8 @@ from anycore.errors import CallOrderError, ConfigError, InputError
 from anycore.transport import Transport
 
 _DIGEST = 15
+_PLAIN: Any = object.__repr__
+"""Shows where an object is in memory, which differs between processes."""
 
 
 def agree(transport: Transport, call: str, error: BaseException | None = None) -> None:
@@ -69,7 +71,7 @@ def _lines(value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, tuple | list):
         for index, element in enumerate(value):
             yield from _lines(element, f"{path}[{index}]")
-    elif callable(value) or type(value).__repr__ is object.__repr__:  # what else they show is where they are in memory
+    elif callable(value) or type(value).__repr__ is _PLAIN:
         yield f"{path}: {getattr(value, '__qualname__', type(value).__name__)}"
     else:
         yield f"{path}: {value!r}"
