@@ -39,7 +39,7 @@ class OfProcess:
         counts = [int(count) for count in transport.all_gather(str(self.engine.num_cores).encode())]
         first = sum(counts[: transport.rank])
         self.cores = range(first, first + counts[transport.rank])
-        self.load, self.retrieve = self.engine.load, self.engine.retrieve
+        self.load, self.retrieve, self.reshape = self.engine.load, self.engine.retrieve, self.engine.reshape
 
     def enqueue(self, inputs: Any, *, core: int, **options: Any) -> None:
         if core in self.cores:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -252,6 +253,51 @@ def test_a_thread_may_enqueue_ahead() -> None:
     assert_same_bits(state(engine), state(patient))
 
 
+class CountedSections(threading.Condition):
+    """A condition that counts how often it was taken by a thread that did not have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth = self.sections = 0
+
+    def __enter__(self) -> bool:
+        entered = super().__enter__()
+        self.sections += self.depth == 0
+        self.depth += 1
+        return entered
+
+    def __exit__(self, *arguments: Any) -> None:
+        self.depth -= 1
+        super().__exit__(*arguments)
+
+
+def test_no_thread_comes_between_what_a_call_checks_and_what_it_does() -> None:
+    engine = small_engine()
+    lock = engine._schedule.lock = CountedSections()
+    calls: list[Callable[[], Any]] = [
+        lambda: engine.enqueue([[0, 1]]),
+        lambda: engine.receive_activations(),
+        lambda: engine.send_gradients([np.ones((2, 2))]),
+        lambda: engine.look_up([[0, 1]]),
+        lambda: engine.update([[0, 1]], [np.ones((2, 2))]),
+        lambda: engine.load("t", {"parameters": np.ones((4, 2))}),
+        lambda: engine.retrieve("t"),
+    ]
+    for number, call in enumerate(calls, 1):
+        call()
+        assert lock.sections == number
+
+
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Threads take turns every few instructions."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("often_switched")
 def test_threads_may_each_drive_a_core() -> None:
     def run(engine: EmbeddingEngine, core: int) -> None:
         random = np.random.default_rng(core)

@@ -114,7 +114,7 @@ def test_all_processes_make_the_same_calls(refused: Path) -> None:
     )
     calls = [
         (receive, "retrieve"),
-        (receive, "load"),
+        (receive, "load, tables: 1"),
         (f"{send}(4.0,)", "retrieve"),
         (f"{send}(4.0,)", f"{send}(5.0,)"),
     ]

@@ -10,6 +10,7 @@ from story import BACKWARD, INFERENCE, TRAINING, Story
 
 from anycore.config import Mode
 from anycore.errors import CallOrderError, CallTimeoutError, InputError
+from anycore.schedule import Schedule
 
 
 def test_a_step_is_applied_when_sent() -> None:
@@ -246,3 +247,39 @@ def test_readers_wait_for_a_step_that_is_received_in_part() -> None:
     with story.schedule.lock:
         story.schedule.wait_until_whole("retrieve")
     assert story.applied == [0]
+
+
+def test_with_cores_together_a_receive_waits_for_all_to_enqueue() -> None:
+    schedule = Schedule(2, pipelined=False, timeout=0.02, together=True)
+    with schedule.lock:
+        schedule.enqueue(1, "batch", TRAINING)
+        with pytest.raises(CallTimeoutError, match=r"step 0 needs the ids of all cores; call enqueue\(core=0\) first"):
+            schedule.next_to_receive(1)
+        step = schedule.enqueue(0, "batch", TRAINING)
+        assert schedule.next_to_receive(1) is step
+
+
+def test_what_is_taken_back_is_received_again_first() -> None:
+    story = Story(pipelined=True)
+    for _ in range(2):
+        story.enqueue()
+    story.receive()
+    story.send()
+    with story.schedule.lock:
+        step = story.schedule.next_to_receive(0)
+        story.schedule.mark_received(0, step)
+        story.schedule.mark_unreceived(0, step)
+        assert story.schedule.next_due() is None
+    assert story.receive() == 1
+    assert story.applied == [0]
+
+
+def test_rates_of_a_step_are_those_that_the_first_core_has_sent() -> None:
+    schedule = Schedule(2, pipelined=False, timeout=0.02)
+    with schedule.lock:
+        for core in range(2):
+            step = schedule.enqueue(core, "batch", BACKWARD)
+        schedule.mark_sent(0, schedule.next_to_send(0, (0.5,)), "gradients", (0.5,))
+        with pytest.raises(InputError, match=r"send_gradients\(core=1\): learning_rates .* \(0.5,\), got \(0.25,\)"):
+            schedule.next_to_send(1, (0.25,))
+        assert schedule.next_to_send(1, (0.5,)) is schedule.next_to_send(1) is step

@@ -11,9 +11,20 @@ from engines import assert_same_bits, small_engine, state
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_engines import OfProcess, in_processes, unless_raised
+from shared_story import bags, config_of, gradients, story
 from strategies import Outcome, Scenario, replay, scenarios, wrapper
 
-from anycore import CallOrderError, ConfigError, EmbeddingConfig, EmbeddingEngine, InputError, Ragged, Sparse
+from anycore import (
+    CallOrderError,
+    ConfigError,
+    EmbeddingConfig,
+    EmbeddingEngine,
+    InputError,
+    Ragged,
+    ShardingStrategy,
+    Sparse,
+)
+from anycore.errors import CallTimeoutError
 from anycore.optimizers import Adagrad, DynamicInput, RowWiseAdagrad, StochasticGradientDescent
 from anycore.proto import TPUEmbeddingConfiguration
 from anycore.transport import Transport
@@ -40,6 +51,52 @@ def test_any_number_of_processes_gives_the_bits_of_one(scenario: Scenario, most:
                     np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
         for tables, expected_tables in zip(found.tables, expected.tables, strict=True):
             assert_same_bits(tables, expected_tables)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("strategy", ShardingStrategy)
+def test_all_modes_shapes_and_shards_give_the_bits_of_one(
+    size: int, pipelined: bool, strategy: ShardingStrategy
+) -> None:
+    config = config_of(3, pipeline_execution_with_tensor_core=pipelined, sharding_strategy=strategy)
+    expected = story(EmbeddingEngine(config, num_threads=1), range(3))
+
+    def program(transport: Transport) -> tuple[range, Any]:
+        process = OfProcess(config, transport, num_threads=1)
+        return process.cores, story(process, range(3))
+
+    for cores, found in unless_raised(in_processes(size, program)):
+        others = tuple(f"core {core}" for core in set(range(3)) - set(cores))
+        wanted = [(what, array) for what, array in expected if not what.endswith(others)]
+        assert [what for what, _ in found] == [what for what, _ in wanted]
+        for (what, ours), (_, theirs) in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32), what)
+
+
+@pytest.mark.parametrize("strategy", ShardingStrategy)
+def test_look_up_and_update_are_a_step_with_a_core_for_each_process(strategy: ShardingStrategy) -> None:
+    config = config_of(3, sharding_strategy=strategy)
+    one = EmbeddingEngine(config)
+    expected: list[list[Any]] = []
+    for turn in range(3):
+        for core in range(3):
+            one.enqueue(bags(4, turn, core), core=core)
+        expected.append([one.receive_activations(core) for core in range(3)])
+        for core in range(3):
+            one.send_gradients(gradients(4, turn, core), [0.1], core)
+
+    def program(transport: Transport) -> Any:
+        engine = EmbeddingEngine(config, transport=transport, timeout=30)
+        for turn in range(3):
+            batch = bags(4, turn, transport.rank)
+            for ours, theirs in zip(engine.look_up(batch), expected[turn][transport.rank], strict=True):
+                np.testing.assert_array_equal(ours.view(np.uint32), theirs.view(np.uint32))
+            engine.update(batch, gradients(4, turn, transport.rank), [0.1])
+        return state(engine)
+
+    for tables in unless_raised(in_processes(3, program)):
+        assert_same_bits(tables, state(one))
 
 
 def engines(transport: Transport, optimizer: Any = None, **options: Any) -> EmbeddingEngine:
@@ -148,6 +205,66 @@ def test_different_calls_are_told_apart() -> None:
         assert table == [[-2, -1], [0, 1], [4, 5], [6, 7]]
 
 
+def test_stats_and_loads_of_other_tables_are_calls_like_any() -> None:
+    def program(transport: Transport) -> None:
+        engine = engines(transport)
+        with pytest.raises(CallOrderError, match="process 0: stats; process 1: retrieve"):
+            (engine.stats if transport.rank == 0 else lambda: engine.retrieve("t"))()
+        rows = {"parameters": np.ones((4, 2))}
+        with pytest.raises(CallOrderError, match="process 0: load, tables: 2; process 1: load, tables: 1"):
+            engine.load_tables({"t": rows} if transport.rank else {"t": rows, 0: rows})
+        assert state(engine)["t"]["parameters"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+    unless_raised(in_processes(2, program))
+
+
+def test_who_is_interrupted_in_a_check_raises_that_and_the_others_learn_of_it() -> None:
+    def program(transport: Transport) -> None:
+        tables = engines(transport)._tables
+
+        def check() -> None:
+            with tables.agreed("call"):
+                if transport.rank:
+                    raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt if transport.rank else InputError):
+            check()
+
+    unless_raised(in_processes(2, program))
+
+
+def test_all_cores_of_a_process_enqueue_before_one_receives() -> None:
+    def program(transport: Transport) -> Any:
+        engine = EmbeddingEngine(small_engine(num_tensor_cores=4).config, transport=transport, timeout=0.5)
+        engine.enqueue([[0, 1]], core=0)
+        with pytest.raises(CallTimeoutError, match=r"step 0 needs the ids of all cores; call enqueue\(core=1\) first"):
+            engine.receive_activations(0)
+        engine.enqueue([[2, 3]], core=1)
+        return [engine.receive_activations(core)[0].shape for core in range(2)]
+
+    assert unless_raised(in_processes(2, program)) == [[(2, 2)] * 2] * 2
+
+
+def test_activations_whose_receive_could_not_update_are_received_again() -> None:
+    def program(transport: Transport) -> Any:
+        rate = StochasticGradientDescent(learning_rate=DynamicInput(0))
+        engine = engines(transport, rate, pipeline_execution_with_tensor_core=True)
+        engine.enqueue([[0, 1]])
+        engine.receive_activations()
+        engine.send_gradients([np.ones((2, 2))], [0.5 if transport.rank else 0.25])
+        engine.enqueue([[0, 1]])
+        with pytest.raises(CallOrderError, match=r"learning_rates \(0\.25,\); process 1: .* learning_rates \(0\.5,\)"):
+            engine.receive_activations()
+        engine.send_gradients([np.ones((2, 2))], [0.5])
+        (activations,) = engine.receive_activations()
+        engine.send_gradients([np.ones((2, 2))], [0.5])
+        return activations.tolist(), engine.retrieve("t")["parameters"].tolist()
+
+    for activations, table in unless_raised(in_processes(2, program)):
+        assert activations == [[0, 1], [2, 3]]
+        assert table == [[-2, -1], [0, 1], [4, 5], [6, 7]]
+
+
 def test_learning_rates_must_be_the_same() -> None:
     def program(transport: Transport) -> Any:
         engine = engines(transport, StochasticGradientDescent(learning_rate=DynamicInput(0)))
@@ -168,6 +285,9 @@ def test_different_configs_are_told_at_start() -> None:
             engines(transport, optimizer)
         with pytest.raises(ConfigError, match=r"process 2 has 'seed: 2' where process 0 has 'seed: 0'"):
             EmbeddingEngine(small_engine(num_tensor_cores=3).config, seed=transport.rank // 2 * 2, transport=transport)
+
+        with pytest.raises(ConfigError, match=r"process 1 has 'config.num_tensor_cores: 2' where process 0 has"):
+            engines(transport, num_tensor_cores=2 if transport.rank == 1 else 3)  # too few for three processes
 
     unless_raised(in_processes(3, program))
 

@@ -25,8 +25,13 @@ def new_activations(plan: Plan) -> list[NDArray[np.float32]]:
     ]
 
 
-def check_activations(plan: Plan, out: Sequence[Any]) -> None:
-    """Raises InputError unless `out` holds one array per activation that it can be written to as it lies in memory."""
+def check_activations(plan: Plan, out: Sequence[Any] | None) -> None:
+    """Raises InputError unless `out` holds one array per activation that it can be written to as it lies in memory.
+
+    None, which stands for new arrays, passes.
+    """
+    if out is None:
+        return
     check_sequence(out, "out")
     if len(out) != len(plan.activations):
         raise InputError(f"out must hold {len(plan.activations)} arrays, one per activation, got {len(out)}")

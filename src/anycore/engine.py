@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -70,7 +71,7 @@ class EmbeddingEngine:
             self._tables = ShardedTables(self._plan, seed, self._workers, transport, timeout)
             self._num_cores = self._tables.num_cores
         pipelined = config.pipeline_execution_with_tensor_core
-        self._schedule = Schedule(self._num_cores, pipelined=pipelined, timeout=timeout)
+        self._schedule = Schedule(self._num_cores, pipelined=pipelined, timeout=timeout, together=transport is not None)
         self._keeps_gradients = pipelined or self._num_cores > 1
         # A partial, not a method: an engine in a circle would keep its tables until the garbage is collected.
         self._entries = lru_cache(maxsize=16)(partial(entries_of, self._plan))
@@ -105,8 +106,7 @@ class EmbeddingEngine:
         with self._schedule.lock:
             self._apply_updates(drain=True)
             self._schedule.check_idle("reshape")
-            self.config = plan.config
-            self._plan = plan
+            self.config, self._plan = plan.config, plan
             self._tables.follow(plan)
             self._entries = lru_cache(maxsize=16)(partial(entries_of, plan))
 
@@ -161,8 +161,7 @@ class EmbeddingEngine:
         Source: `RecvTPUEmbeddingActivations`, TensorFlow 2.21.
         """
         self._check_core("receive_activations", core)
-        if out is not None:
-            check_activations(self._plan, out)
+        check_activations(self._plan, out)
         with self._schedule.lock:
             step = self._schedule.next_to_receive(core)
             with uninterrupted():
@@ -176,7 +175,11 @@ class EmbeddingEngine:
                     self._apply_updates(drain=True)
                 activations = self._tables.look_up(step.batches, step.ids, core, out)
                 self._schedule.mark_received(core, step)
-                self._apply_updates()
+                try:
+                    self._apply_updates()
+                except (InputError, CallOrderError):
+                    self._schedule.mark_unreceived(core, step)
+                    raise
         return activations
 
     def send_gradients(
@@ -194,24 +197,14 @@ class EmbeddingEngine:
         Source: `SendTPUEmbeddingGradients`, TensorFlow 2.21.
         """
         self._check_core("send_gradients", core)
-        try:
+        with self._told_to_others(core):
             rates = read_learning_rates(self._plan, learning_rates)
             checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
-            with self._schedule.lock, uninterrupted():
-                step = self._schedule.next_to_send(core)
-                if step.learning_rates not in (None, rates):
-                    raise InputError(
-                        f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
-                        f"{step.learning_rates}, got {rates}"
-                    )
-                self._schedule.mark_sent(core, step, checked, rates)
-        except InputError as error:
-            with self._schedule.lock:
-                step = self._schedule.next_to_send(core)
-                if self._schedule.would_be_due(step):
-                    self._tables.refuse(f"gradients of step {step.number}", error)
-            raise
+        # No other thread may receive before the update that its step must see.
         with self._schedule.lock, uninterrupted():
+            with self._told_to_others(core):
+                step = self._schedule.next_to_send(core, rates)
+            self._schedule.mark_sent(core, step, checked, rates)
             self._apply_updates()
 
     def look_up(
@@ -231,14 +224,14 @@ class EmbeddingEngine:
 
         Raises: InputError that names the feature, the position and the value.
         """
-        with self._schedule.lock, self._tables.agreed("look_up"):
-            if out is not None:
+        with self._schedule.lock:
+            with self._tables.agreed("look_up"):
                 check_activations(self._plan, out)
-            batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
-            self._schedule.wait_until_whole("look_up")
-        with self._schedule.lock, uninterrupted():
-            self._apply_updates(drain=True)
-            return self._tables.look_up([batch], self._tables.begin([batch], "look_up", trains=False), out=out)
+                batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
+                self._schedule.wait_until_whole("look_up")
+            with uninterrupted():
+                self._apply_updates(drain=True)
+                return self._tables.look_up([batch], self._tables.begin([batch], "look_up", trains=False), out=out)
 
     def update(
         self,
@@ -258,16 +251,17 @@ class EmbeddingEngine:
 
         Raises: InputError as `enqueue` and `send_gradients` do; then nothing has changed.
         """
-        with self._schedule.lock, self._tables.agreed("update"):
-            mode_of(self.config, "training")
-            rates = read_learning_rates(self._plan, learning_rates)
-            checked = read_gradients(self._plan, gradients, copy=False)
-            batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
-            self._schedule.wait_until_whole("update")
-        with self._schedule.lock, uninterrupted():
-            self._apply_updates(drain=True)
-            ids: Any = self._tables.begin([batch], "update", trains=True).result()
-            self._tables.prepare_update(ids, [checked], rates, "update")()
+        with self._schedule.lock:
+            with self._tables.agreed("update"):
+                mode_of(self.config, "training")
+                rates = read_learning_rates(self._plan, learning_rates)
+                checked = read_gradients(self._plan, gradients, copy=False)
+                batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
+                self._schedule.wait_until_whole("update")
+            with uninterrupted():
+                self._apply_updates(drain=True)
+                ids: Any = self._tables.begin([batch], "update", trains=True).result()
+                self._tables.prepare_update(ids, [checked], rates, "update")()
 
     def load(
         self, table: str | int, state_variables: Mapping[str, Any], *, num_shards: int = 1, shard_id: int = 0
@@ -286,12 +280,11 @@ class EmbeddingEngine:
 
     def _load(self, tables: Sequence[tuple[Any, Mapping[str, Any]]], num_shards: int, shard_id: int) -> None:
         with self._schedule.lock:
-            with self._tables.agreed("load"):
+            with self._tables.agreed(f"load, tables: {len(tables)}"):
                 loads = []
                 for table, state_variables in tables:
                     chosen, ids = self._find(table, num_shards, shard_id)
-                    config = self.config.tables[chosen]
-                    rows = len(range(*ids.indices(config.vocabulary_size)))
+                    rows = len(range(*ids.indices(self.config.tables[chosen].vocabulary_size)))
                     loads.append((chosen, ids, self._tables[chosen].checked(state_variables, rows)))
                 self._schedule.wait_until_whole("load")
             with uninterrupted():
@@ -352,17 +345,25 @@ class EmbeddingEngine:
         max_sequence_lengths: Sequence[int],
         num_features: Sequence[int],
     ) -> IdBatch:
-        attributes = (
-            None if table_ids is None else tuple(table_ids),
-            tuple(combiners),
-            tuple(max_sequence_lengths),
-            tuple(num_features),
-        )
+        lists = map(tuple, (combiners, max_sequence_lengths, num_features))
+        attributes: tuple[Any, ...] = (None if table_ids is None else tuple(table_ids), *lists)
         try:
             entries = self._entries(*attributes)
         except TypeError:  # what cannot be hashed is refused by name
             entries = entries_of(self._plan, *attributes)
         return read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
+
+    @contextmanager
+    def _told_to_others(self, core: int) -> Iterator[None]:
+        """Returns a context for checks of a core's gradients; what they refuse, other processes learn of."""
+        try:
+            yield
+        except InputError as error:
+            with self._schedule.lock:
+                step = self._schedule.next_to_send(core)
+                if self._schedule.would_be_due(step):
+                    self._tables.refuse(f"gradients of step {step.number}", error)
+            raise
 
     def _apply_updates(self, *, drain: bool = False) -> None:
         while (step := self._schedule.next_due(drain=drain)) is not None:
@@ -371,9 +372,9 @@ class EmbeddingEngine:
             except (InputError, CallOrderError):
                 self._schedule.mark_applied(step)  # the processes gave it up, so there is nothing to update
                 raise
-            rates, call = step.learning_rates or (), f"step {step.number}"
             try:
-                apply = self._tables.prepare_update(ids, step.gradients, rates, call)
+                rates = step.learning_rates or ()
+                apply = self._tables.prepare_update(ids, step.gradients, rates, f"step {step.number}")
             except (InputError, CallOrderError):
                 self._schedule.mark_unsent(step)
                 raise

@@ -61,10 +61,12 @@ class Schedule:
     every earlier update; with it, in training, every earlier one but the last.
     """
 
-    def __init__(self, num_cores: int, *, pipelined: bool, timeout: float) -> None:
+    def __init__(self, num_cores: int, *, pipelined: bool, timeout: float, together: bool = False) -> None:
+        """`together`: the first core's receive is for all, so that it waits for all to enqueue."""
         self.lock = threading.Condition()
         self._num_cores = num_cores
         self._pipelined = pipelined
+        self._together = together
         self._timeout = timeout
         self._steps: dict[int, Step] = {}
         self._next_enqueue = [0] * num_cores
@@ -148,16 +150,22 @@ class Schedule:
         for number in self._steps:
             raise CallOrderError(f"{call}: step {number} is under way; finish it first")
 
-    def next_to_send(self, core: int) -> Step:
+    def next_to_send(self, core: int, learning_rates: tuple[float, ...] | None = None) -> Step:
         """Returns the step whose gradients the core must send next.
 
-        Raises: CallOrderError when no received training step waits for gradients of this core.
+        Raises: CallOrderError when no received training step waits for gradients of this core; InputError when other
+        cores have sent that step's with other rates.
         """
         for step in self._training_steps():
             if step.gradients[core] is None and step.batches[core] is not None:
-                if core in step.received or step.mode == Mode.BACKWARD_PASS_ONLY:
-                    return step
-                break
+                if core not in step.received and step.mode != Mode.BACKWARD_PASS_ONLY:
+                    break
+                if None not in (learning_rates, step.learning_rates) and learning_rates != step.learning_rates:
+                    raise InputError(
+                        f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
+                        f"{step.learning_rates}, got {learning_rates}"
+                    )
+                return step
         self._check_given_up(f"send_gradients(core={core})", core)
         raise CallOrderError(
             f"send_gradients(core={core}): no training step waits for gradients; "
@@ -171,6 +179,11 @@ class Schedule:
         if step.is_received and not step.trains:
             del self._steps[step.number]
         self.lock.notify_all()
+
+    def mark_unreceived(self, core: int, step: Step) -> None:
+        """Takes back that the core has the step's activations."""
+        step.received.remove(core)
+        self._to_receive[core].appendleft(step.number)
 
     def mark_sent(self, core: int, step: Step, gradients: Any, learning_rates: tuple[float, ...]) -> None:
         """Notes the core's gradients; the step keeps them until it is applied."""
@@ -219,6 +232,8 @@ class Schedule:
             return f"{call}: step {self._next_enqueue[core]} was never enqueued; call enqueue(core={core}) first"
         step = self._steps[self._to_receive[core][0]]
         missing = self._missing_before(step)
+        if missing is None and self._together and not step.is_enqueued:
+            missing = f"the ids of all cores; call enqueue(core={step.batches.index(None)}) first"
         return missing and f"{call}: step {step.number} needs {missing}"
 
     def _missing_before(self, step: Step) -> str | None:
