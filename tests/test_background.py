@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -41,3 +43,17 @@ def test_the_thread_ends_with_its_object() -> None:
     while any(thread.name == "test-that-ends" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_the_interpreter_ends_when_all_jobs_are_done() -> None:
+    program = """
+import time
+from anycore.background import Background
+
+background = Background("test")
+for number in range(3):
+    background.submit(lambda number=number: (time.sleep(0.1), print(number)))
+raise SystemExit(3)
+"""
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (outcome.returncode, outcome.stdout.split(), outcome.stderr) == (3, ["0", "1", "2"], "")
