@@ -263,9 +263,9 @@ class ShardedTables:
 
     def stats(self) -> dict[str, float]:
         """Returns what has moved, see `EmbeddingEngine.stats`. Collective."""
-        agree(self._calls, "stats")
         channels = (self._ahead, self._calls)
         sent, received = (sum(each) for each in zip(*((c.bytes_sent, c.bytes_received) for c in channels), strict=True))
+        agree(self._calls, "stats")
         traffic = self._traffic
         entries = [int(value) for value in self._calls.all_gather(str(traffic.entries).encode())]
         steps = max(traffic.steps, 1)
