@@ -207,9 +207,8 @@ class EmbeddingEngine:
                 self._schedule.mark_sent(core, step, checked, rates)
         except InputError as error:
             with self._schedule.lock:
-                step = self._schedule.next_to_send(core)
-                if self._schedule.would_be_due(step):
-                    self._tables.refuse(f"gradients of step {step.number}", error)
+                if (due := self._schedule.due_with(core)) is not None:
+                    self._tables.refuse(f"gradients of step {due.number}", error)
             raise
         with self._schedule.lock, uninterrupted():
             self._apply_updates()

@@ -154,9 +154,9 @@ class Schedule:
         Raises: CallOrderError when no received training step waits for gradients of this core.
         """
         for step in self._training_steps():
+            if self._waits_for(step, core):
+                return step
             if step.gradients[core] is None and step.batches[core] is not None:
-                if core in step.received or step.mode == Mode.BACKWARD_PASS_ONLY:
-                    return step
                 break
         self._check_given_up(f"send_gradients(core={core})", core)
         raise CallOrderError(
@@ -188,9 +188,10 @@ class Schedule:
             return None
         return step
 
-    def would_be_due(self, step: Step) -> bool:
-        """Returns whether the step's update is what comes next, once all its gradients are there."""
-        return next(self._training_steps(), None) is step and not self._is_held(step)
+    def due_with(self, core: int) -> Step | None:
+        """Returns the step whose update comes next and waits for the core's gradients, or None."""
+        step = next(self._training_steps(), None)
+        return step if step is not None and self._waits_for(step, core) and not self._is_held(step) else None
 
     def mark_applied(self, step: Step) -> None:
         """Forgets a step, at the moment before its update begins: from then on it counts as done."""
@@ -202,6 +203,11 @@ class Schedule:
             return False
         following = next((later for later in self._training_steps() if later.number > step.number), None)
         return following is None or not following.is_received
+
+    def _waits_for(self, step: Step, core: int) -> bool:
+        """Returns whether the core has what it needs to send the step's gradients, and has not sent them."""
+        is_received = core in step.received or step.mode == Mode.BACKWARD_PASS_ONLY
+        return is_received and step.gradients[core] is None and step.batches[core] is not None
 
     def _training_steps(self) -> Iterator[Step]:
         return (step for _, step in sorted(self._steps.items()) if step.trains)
