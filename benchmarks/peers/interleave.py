@@ -20,8 +20,8 @@ from peers.workloads import Draw, Workload, named
 FLOOR = "floor"
 _FEWEST = 3
 """Repetitions of the slowest contender."""
-_SLOW = 3.0
-"""Seconds after which nobody is warmed up again."""
+_SLOW = 1.0
+"""Seconds after which nobody is warmed up again: the comparison of numbers has compiled the step already."""
 _FRAMEWORKS_BYTES = 2 << 30
 """What all imported libraries and their pools take."""
 _GRADIENT_COPIES = 3
