@@ -28,6 +28,8 @@ check: lint types test
 bench: $(VENV)/.test
 	@$(RUN) benchmarks/step.py $(ARGS)
 	@$(RUN) benchmarks/tensorflow_step.py $(ARGS)
+	@$(RUN) benchmarks/torch_step.py $(ARGS)
+	@$(RUN) benchmarks/jax_step.py $(ARGS)
 
 # Other engines beside this one, in an environment of their own; the page is made of all results so far.
 bench-peers: $(PEERS)/.peers

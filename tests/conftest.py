@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from importlib.util import find_spec
+from typing import Any
 
 from hypothesis import settings
 
@@ -16,5 +19,13 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 settings.register_profile("anycore", deadline=None)
 settings.load_profile("anycore")
 
+# Shells start what runs in the background with Ctrl-C ignored, and some tests interrupt themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # There is no Triton for some systems.
 collect_ignore = [] if find_spec("triton") else ["test_triton.py"]
+
+# Importing Triton aborts a process that has TensorFlow, and torch imports it wherever it is installed. Its own tests
+# run it in processes of their own.
+modules: dict[str, Any] = sys.modules
+modules["triton"] = None

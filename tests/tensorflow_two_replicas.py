@@ -9,11 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 import tensorflow as tf
 from tensorflow_interfaces import ByFeature, ByRow, ByTable, Interface, OfClass, RawOps
 from tensorflow_recipes import BATCH, OPTIMIZERS, Expected, assert_close, assert_variables_close, recipe, train_step
 
 from anycore import ops
+from anycore.tensorflow import TPUEmbedding
 
 CORES, STEPS = 2, 3
 PAIRS = [*(("sparse", name) for name in OPTIMIZERS), ("ragged", "adagrad"), ("dense", "adam")]
@@ -64,10 +66,38 @@ def by_operations(kind: type[RawOps], features: Any, shapes: Any, parts: list[An
     return tables, step
 
 
+def assert_no_batches_mix(in_function: bool) -> None:
+    """Enqueues a batch whose second part is refused, then a good one of which each replica must get its part."""
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{core}" for core in range(CORES)])
+    embedding = tf.tpu.experimental.embedding
+    with strategy.scope():
+        table = embedding.TableConfig(10, 2, name="t", combiner="sum")
+        tables = TPUEmbedding({"a": embedding.FeatureConfig(table)}, embedding.SGD(0.1))
+    tables.build(1)
+
+    def enqueue(ids: tf.Tensor) -> None:
+        def part(context: Any) -> tf.Tensor:
+            return ids[context.replica_id_in_sync_group][None]
+
+        tables.enqueue({"a": strategy.experimental_distribute_values_from_function(part)}, training=False)
+
+    if in_function:
+        enqueue = tf.function(enqueue)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="got 99"):
+        enqueue(tf.constant([3, 99]))
+    enqueue(tf.constant([5, 6]))
+    activations = strategy.run(tf.function(lambda: tables.dequeue()["a"]))
+    rows = tf.concat(strategy.experimental_local_results(activations), 0)
+    assert_close({"a": rows}, {"a": tf.gather(tables.embedding_tables[table], [5, 6])})
+    ops.shutdown_tpu_system()
+
+
 def main() -> None:
     """Compares the class and the operations with float64."""
     devices = [tf.config.LogicalDeviceConfiguration()] * CORES
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
+    for in_function in (False, True):
+        assert_no_batches_mix(in_function)
     for kind, optimizer in PAIRS:
         whole = recipe(kind, [CORES * BATCH])
         parts = [whole.part(core * BATCH, (core + 1) * BATCH) for core in range(CORES)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -165,6 +166,18 @@ def test_optimizers_that_are_refused() -> None:
     assert "CustomOptimizer'> is an unsupported optimizer class" in refused(embedding.CustomOptimizer(lambda: 0))
     assert "SGD, Adagrad, AdagradMomentum, FTRL, Adam" in refused("adagrad")
     assert "pass a callable" in refused(embedding.SGD(tf.Variable(0.1)))
+
+
+def test_a_learning_rate_may_be_a_tensor_with_one_known_number() -> None:
+    assert optimizer_of(embedding.SGD(tf.constant(0.25))).learning_rate == 0.25
+    unknown = r"table 'video': the learning rate is .*, which is not one number that is known now; pass a number, or a"
+    for tensor in (tf.constant([0.1, 0.2]), tf.constant("fast")):
+        assert re.match(unknown, refused(embedding.SGD(tensor)), re.DOTALL)
+
+    def refused_in_a_function(rate: Any) -> None:
+        assert re.match(unknown, refused(embedding.SGD(rate)))
+
+    tf.function(refused_in_a_function, autograph=False)(tf.constant(0.1))
 
 
 def test_tables_that_are_refused() -> None:

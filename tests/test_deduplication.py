@@ -103,13 +103,26 @@ def test_the_parts_have_the_types_asked_for(integer_type: tf.DType, float_type: 
 
 @versions
 def test_data_of_an_unconfigured_system_or_another_one_is_refused(version: str) -> None:
-    with pytest.raises(CallOrderError, match=r"xla_recv_tpu_embedding_deduplication_data: .* not configured"):
+    with pytest.raises(CallOrderError, match=f"xla_recv_tpu_embedding_deduplication_data{version}: .* not configured"):
         call("xla_recv_tpu_embedding_deduplication_data", version, CONFIG)
     ops.configure_tpu_embedding(CONFIG)
     other = TPUEmbeddingConfiguration.FromString(CONFIG)
     other.num_tensor_cores = 1
-    with pytest.raises(ConfigError, match="xla_recv_tpu_embedding_deduplication_data: config is not the one"):
+    with pytest.raises(ConfigError, match=f"xla_recv_tpu_embedding_deduplication_data{version}: config is not the one"):
         call("xla_recv_tpu_embedding_deduplication_data", version, other)
+
+
+@versions
+def test_errors_name_the_operation_that_was_called(version: str) -> None:
+    ops.configure_tpu_embedding(CONFIG)
+    with pytest.raises(InputError, match=f"^xla_recv_tpu_embedding_activations{version}: num_tables must be 2, got 3$"):
+        call("xla_recv_tpu_embedding_activations", version, None, 3, CONFIG)
+    other = TPUEmbeddingConfiguration.FromString(CONFIG)
+    other.num_tensor_cores = 1
+    with pytest.raises(ConfigError, match=f"^xla_send_tpu_embedding_gradients{version}: config is not the one"):
+        call("xla_send_tpu_embedding_gradients", version, [], [], None, other)
+    with pytest.raises(ConfigError, match=f"^xla_recv_tpu_embedding_activations{version}: config is not the one"):
+        call("xla_recv_tpu_embedding_activations", version, None, 2, other)
 
 
 @versions
@@ -135,7 +148,6 @@ def test_a_malformed_config_is_refused(name: str, version: str) -> None:
         (lambda: ops.merge_dedup_data([], [[]], b""), r"float_tensor must have shape \[0\], .* got \[1, 0\]"),
         (lambda: ops.xla_recv_tpu_embedding_activations(0, 2, CONFIG), "deduplication_data must be None, .* got 0"),
         (lambda: ops.xla_send_tpu_embedding_gradients([], [], 0, CONFIG), "deduplication_data must be None, .* got 0"),
-        (lambda: ops.xla_recv_tpu_embedding_activations(None, 3, CONFIG), "must be 2, got 3"),
     ],
 )
 def test_what_is_not_empty_is_refused(refused: Any, message: str) -> None:

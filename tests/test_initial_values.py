@@ -45,7 +45,7 @@ class Recorder:
         return tf.fill(shape, tf.cast(len(self.shapes), dtype))
 
 
-class RandomRecorder(Recorder, tf.random_uniform_initializer):  # type: ignore[misc]
+class RandomRecorder(Recorder, tf.random_uniform_initializer):
     """One that TensorFlow's random ones are like."""
 
 

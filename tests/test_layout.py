@@ -15,7 +15,8 @@ import anycore
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "anycore"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-SOURCES = [*MODULES, *(path for folder in ("benchmarks", "scripts", "tests") for path in (ROOT / folder).rglob("*.py"))]
+FOLDERS = ("benchmarks", "examples", "scripts", "tests")
+SOURCES = [*MODULES, *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
 
 LONGEST = 400
 GENERATED = {PACKAGE / "proto" / "descriptors.py"}
@@ -27,6 +28,8 @@ TOP_FLOOR = 8
 WITHOUT_SOURCE = {
     "layout": "the laws on this page",
     "docs": "the pages' own examples",
+    "engine_refusals": "what the engine refuses, and its threads' order",
+    "engine_outside_steps": "lookups, updates, views and shapes outside the engine's steps",
     "tensorflow_kernels": "the arithmetic of TensorFlow, for many optimizers at once",
     "tensorflow_conformance": "what TensorFlow's tests of TPU embeddings check, of the class and of the operations",
     "tensorflow_conformance_inputs": "the same, for inputs that are not lists of ids",

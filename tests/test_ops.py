@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -266,6 +269,20 @@ def test_configuring_replaces_the_system_unless_it_fails() -> None:
         ops.recv_tpu_embedding_activations(3, config)
     assert ops.shutdown_tpu_system()
     assert not ops.shutdown_tpu_system()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_call_that_waits_ends_with_its_system(again: bool) -> None:
+    config = base_fixture()
+    ops.configure_tpu_embedding(config, timeout=60)
+    end = partial(ops.configure_tpu_embedding, config) if again else ops.shutdown_tpu_system
+    timer = threading.Timer(0.1, end)
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(CallOrderError, match=r"step 0 was never enqueued.* \(this engine was closed\)"):
+        ops.recv_tpu_embedding_activations(3, config)
+    assert time.monotonic() - begin < 30
+    timer.join()
 
 
 def test_an_unconfigured_system_says_so() -> None:

@@ -285,3 +285,96 @@ def test_readers_wait_for_a_step_that_is_received_in_part() -> None:
     with story.schedule.lock:
         story.schedule.wait_until_whole("retrieve")
     assert story.applied == [0]
+
+
+# Steps given up
+
+
+def refuse(story: Story, core: int) -> None:
+    with story.schedule.lock:
+        story.schedule.refuse(core, InputError("id 99"))
+
+
+def test_a_refused_core_takes_the_batches_of_the_others_with_it() -> None:
+    story = Story(num_cores=2)
+    story.enqueue(core=0)
+    refuse(story, core=1)
+    with pytest.raises(
+        CallOrderError,
+        match=r"receive_activations\(core=0\): step 0 was given up on all cores, for enqueue\(core=1\) .* id 99",
+    ):
+        story.receive(0)
+    assert [story.enqueue(core=core).number for core in (0, 1)] == [0, 0]
+    assert [story.receive(core) for core in (0, 1)] == [0, 0]
+    assert [story.send(core) for core in (0, 1)] == [0, 0]
+    assert story.applied == [0]
+
+
+def test_a_step_that_a_core_has_received_and_sent_is_given_up_too() -> None:
+    story = Story(num_cores=2)
+    story.enqueue(core=0)
+    story.receive(0)
+    story.send(0)
+    story.enqueue(core=0)
+    refuse(story, core=1)
+    with pytest.raises(CallOrderError, match=r"send_gradients\(core=0\): step 0 was given up"):
+        story.send(0)
+    for core in (0, 1):
+        assert story.enqueue(core=core).number == 0
+        assert story.receive(core) == 0
+    assert story.applied == []
+    for core in (0, 1):
+        assert story.send(core) == 0
+    assert story.applied == [0]
+
+
+def test_earlier_steps_stay_when_one_is_given_up() -> None:
+    story = Story(num_cores=2)
+    for core in (0, 1, 0):
+        story.enqueue(core=core)
+    refuse(story, core=1)
+    for core in (0, 1):
+        assert story.receive(core) == 0
+        assert story.send(core) == 0
+    assert story.applied == [0]
+    with pytest.raises(CallOrderError, match="step 1 was given up"):
+        story.receive(0)
+
+
+def test_a_refusal_of_the_only_core_takes_nothing_back() -> None:
+    story = Story()
+    story.enqueue()
+    refuse(story, core=0)
+    assert story.receive() == 0
+
+
+def test_a_waiting_receive_learns_that_its_step_is_given_up() -> None:
+    story = Story(num_cores=2, pipelined=False, timeout=60)
+    for core in (0, 1, 0):
+        story.enqueue(core=core)
+    story.receive(0)
+    story.send(0)  # of step 1, core 0 now waits for the gradients of core 1
+    begin = time.monotonic()
+    timer = threading.Timer(0.05, refuse, (story, 1))
+    timer.start()
+    with pytest.raises(CallOrderError, match="step 1 was given up"):
+        story.receive(0)
+    assert time.monotonic() - begin < 30
+    timer.join()
+
+
+def test_close_ends_the_waiting() -> None:
+    story = Story(timeout=60)
+
+    def close() -> None:
+        with story.schedule.lock:
+            story.schedule.close("the tables are gone")
+
+    timer = threading.Timer(0.05, close)
+    timer.start()
+    begin = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(CallOrderError, match=r"step 0 was never enqueued; .* \(the tables are gone\)"):
+            story.receive()
+    assert time.monotonic() - begin < 30
+    timer.join()

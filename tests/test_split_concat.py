@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import anycore.ops
 from anycore import InputError
+from anycore.tensorflow import register_kernels
 
 # The tests also call them as nobody should.
 ops: Any = anycore.ops
@@ -101,6 +102,16 @@ def test_xla_says_the_same(dtype: tf.DType, shape: list[int], counts: list[int],
     slices = ops.xla_split_nd(whole, number, counts, paddings)
     assert [as_bytes(part) for part in slices] == [as_bytes(part.numpy()) for part in their_slices]
     assert as_bytes(ops.xla_concat_nd(their_slices, counts, paddings)) == as_bytes(their_whole.numpy())
+
+
+def test_strings_are_filled_up_with_empty_ones() -> None:
+    words = np.array([b"a", b"bc", b"d"], object)
+    slices = ops.xla_split_nd(words, 2, [2], [1])
+    assert [part.tolist() for part in slices] == [[b"a", b"bc"], [b"d", b""]]
+    assert ops.xla_concat_nd(slices, [2], [1]).tolist() == words.tolist()
+    register_kernels()
+    parts = tf.raw_ops.XlaSplitND(input=tf.constant(words), N=2, num_splits=[2], paddings=[1])
+    assert [part.numpy().tolist() for part in parts] == [[b"a", b"bc"], [b"d", b""]]
 
 
 def test_what_is_not_padded_is_not_copied() -> None:

@@ -1,4 +1,4 @@
-"""State variables of tables: where they start, and how they are loaded and retrieved through an engine."""
+"""State variables of tables: where they start, how they are loaded and retrieved, batches of other shapes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ import pytest
 from engines import assert_same_bits, small_engine, state
 from numpy.typing import NDArray
 
-from anycore import EmbeddingConfig, EmbeddingEngine, FeatureConfig, InputError, ShardingStrategy, TableConfig
-from anycore.optimizers import Adagrad, StochasticGradientDescent
+from anycore import (
+    CallOrderError,
+    ConfigError,
+    EmbeddingConfig,
+    EmbeddingEngine,
+    FeatureConfig,
+    InputError,
+    ShardingStrategy,
+    TableConfig,
+)
+from anycore.optimizers import Adagrad, Adam, StochasticGradientDescent
 
 
 @pytest.mark.parametrize(
@@ -75,3 +84,41 @@ def test_starting_values_follow_from_seed_and_name() -> None:
     assert (values[:10] != start(1, "u", 10)).any()
     assert abs(values.std() - 0.8796 / 4) < 0.002
     assert np.abs(values).max() <= 0.5
+
+
+def test_a_reshaped_engine_does_as_one_whose_other_rows_are_empty() -> None:
+    def engine(pipelined: bool = False) -> EmbeddingEngine:
+        tables = [TableConfig("a", 9, 3, Adagrad()), TableConfig("b", 9, 2, Adam())]
+        features = [FeatureConfig("f", "b", [8]), FeatureConfig("g", "a", [8, 2]), FeatureConfig("h", "b", [8])]
+        return EmbeddingEngine(EmbeddingConfig(tables, features, pipeline_execution_with_tensor_core=pipelined))
+
+    random = np.random.default_rng(0)
+    reshaped, padded = engine(pipelined=True), engine()
+    for size in (8, 3, 8, 5):
+        f, g, h = (random.integers(0, 9, shape) for shape in ((size,), (size, 2), (size,)))
+        gradients = [random.normal(size=(size, *tail)).astype(np.float32) for tail in ((2,), (2, 3), (2,))]
+        reshaped.reshape([[size], [size, 2], [size]])
+        assert [activation.shape[0] for activation in reshaped.activations] == [size] * 3
+        for each in (reshaped, padded):
+            each.enqueue([f, g.ravel(), h])
+        activations = reshaped.receive_activations()
+        for ours, theirs in zip(activations, padded.receive_activations(), strict=True):
+            np.testing.assert_array_equal(ours, theirs[:size])
+        reshaped.send_gradients(gradients)
+        padded.send_gradients([np.concatenate([g, np.zeros((8 - size, *g.shape[1:]), g.dtype)]) for g in gradients])
+    assert_same_bits(state(reshaped), state(padded))
+
+
+def test_reshape_waits_for_no_step() -> None:
+    engine = small_engine()
+    engine.enqueue([np.array([0, 1])])
+    with pytest.raises(CallOrderError, match="reshape: step 0 is under way; finish it first"):
+        engine.reshape([[3]])
+    engine.receive_activations()
+    engine.send_gradients([None])
+    engine.reshape([[3]])
+    with pytest.raises(ConfigError, match="expected 1 input_shapes, one for each feature, got 2"):
+        engine.reshape([[3], [3]])
+    with pytest.raises(ConfigError, match="feature 'f': input_shape must be at least 1, got 0"):
+        engine.reshape([[0]])
+    assert engine.activations[0].shape == (3, 2)

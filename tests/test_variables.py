@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,55 @@ def test_a_variable_is_read_and_assigned_in_slices(run: Any, dtype: tf.DType) ->
     run(assign_all)()
     np.testing.assert_array_equal(target, source)
     assert not np.any(before.numpy().astype(bool)), "what was read earlier stays as it was"
+
+
+@eagerly_and_in_function
+def test_a_variable_may_hold_strings(run: Any) -> None:
+    words = np.array([[b"", b"\0b", b"\xff" * 5000], [b"d", b"e", b"f"]], object)
+    source, target = tf.Variable(words), tf.Variable(np.full([2, 3], b"x" * 100, object))
+    before = target.read_value()
+    slices = run(lambda: read(source, N=2, num_splits=[1, 2], paddings=[0, 1]))()
+    assert [each.numpy().tolist() for each in slices] == [words[:, :2].tolist(), [[words[0, 2], b""], [b"f", b""]]]
+
+    def assign_all() -> None:
+        assign(target, slices, [1, 2], [0, 1])
+
+    for _ in range(3):
+        run(assign_all)()
+        np.testing.assert_array_equal(target, words)
+    assert before[1, 2] == b"x" * 100
+
+
+@eagerly_and_in_function
+def test_a_resource_that_is_no_variable_is_refused(run: Any) -> None:
+    rows = tf.lookup.KeyValueTensorInitializer(["a"], [1])
+    table = tf.lookup.StaticHashTable(rows, 0).resource_handle
+    iterator = iter(tf.data.Dataset.range(3))._iterator_resource
+
+    def read_one(handle: Any) -> None:
+        tf.raw_ops.ReadVariableXlaSplitND(resource=handle, T=tf.int64, N=1, num_splits=[1])
+
+    def assign_one(handle: Any) -> None:
+        tf.raw_ops.AssignVariableXlaConcatND(resource=handle, inputs=[[1]], num_concats=[1])
+
+    for handle, name in ((table, "tensorflow::lookup::LookupInterface"), (iterator, "tensorflow::data::Iterator")):
+        for operation in (read_one, assign_one):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=f"handle of a variable, got '.*' of type {name}"):
+                run(operation)(handle)
+
+
+def test_variants_are_refused() -> None:
+    variant = tf.raw_ops.EmptyTensorList(element_shape=[1], max_num_elements=1, element_dtype=tf.float32)
+    variable = tf.Variable(0)
+    operations: list[Callable[[], Any]] = [
+        lambda: read(variable, T=tf.variant),
+        lambda: assign(variable, [tf.stack([variant])], [1], []),
+        lambda: tf.raw_ops.XlaSplitND(input=tf.stack([variant]), N=1, num_splits=[1]),
+        lambda: tf.raw_ops.XlaConcatND(inputs=[tf.stack([variant])], num_concats=[1]),
+    ]
+    for operation in operations:
+        with pytest.raises(tf.errors.UnimplementedError, match="cannot be of type variant here, use tensors of"):
+            operation()
 
 
 def test_assigning_may_change_the_shape() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anycore.activations import check_activations
-from anycore.batch import named_inputs, read_batch
+from anycore.batch import IdBatch, named_inputs, read_batch
 from anycore.config import EmbeddingConfig, Mode
 from anycore.entries import entries_of
 from anycore.errors import ConfigError, InputError
@@ -70,6 +71,31 @@ class EmbeddingEngine:
         """Name, table and shape of each activation, in the order of `receive_activations`."""
         return self._plan.activations
 
+    def reshape(self, input_shapes: Sequence[Sequence[int]]) -> None:
+        """Gives the features other input shapes from the next step on, as for a last, smaller batch; tables stay.
+
+        No other thread may be inside a call. Only a config with features has shapes to change.
+
+        Raises: ConfigError for shapes that a config cannot have; CallOrderError when a step is under way.
+        """
+        if len(input_shapes) != len(self.config.features):
+            raise ConfigError(
+                f"expected {len(self.config.features)} input_shapes, one for each feature, got {len(input_shapes)} "
+                "(FeatureDescriptor.input_shape)"
+            )
+        features = [
+            replace(feature, input_shape=shape)
+            for feature, shape in zip(self.config.features, input_shapes, strict=True)
+        ]
+        plan = Plan(replace(self.config, features=features))
+        with self._schedule.lock:
+            self._apply_updates(drain=True)
+            self._schedule.check_idle("reshape")
+            self.config = plan.config
+            self._plan = plan
+            self._tables.follow(plan)
+            self._entries = lru_cache(maxsize=16)(partial(entries_of, plan))
+
     def enqueue(
         self,
         inputs: Sequence[Any] | Mapping[str, Any],
@@ -87,26 +113,22 @@ class EmbeddingEngine:
         `table_ids`), in order or by name. `combiners` ('sum', 'mean', 'sqrtn') has one value per table or per input;
         empty means the tables' own. `mode` is 'training', 'inference', 'backward_pass_only', or None for the config's.
 
-        Raises: InputError that names the feature, the position and the value; then nothing is queued.
+        Raises: InputError that names the feature, the position and the value; then nothing is queued, and what other
+        cores have queued for that step is given up: they get a CallOrderError, or enqueue again.
         Source: the EnqueueTPUEmbedding… ops, TensorFlow 2.21.
         """
         self._check_core("enqueue", core)
-        attributes = (
-            None if table_ids is None else tuple(table_ids),
-            tuple(combiners),
-            tuple(max_sequence_lengths),
-            tuple(num_features),
-        )
         try:
-            entries = self._entries(*attributes)
-        except TypeError:  # what cannot be hashed is refused by name
-            entries = entries_of(self._plan, *attributes)
-        step_mode = self._mode(mode)
-        if step_mode != Mode.INFERENCE:
-            self._check_rules()
-        batch = read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
-        with self._schedule.lock, uninterrupted():
-            step = self._schedule.enqueue(core, batch, step_mode)
+            step_mode = self._mode(mode)
+            if step_mode != Mode.INFERENCE:
+                self._check_rules()
+            batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
+            with self._schedule.lock, uninterrupted():
+                step = self._schedule.enqueue(core, batch, step_mode)
+        except BaseException as error:
+            with self._schedule.lock:
+                self._schedule.refuse(core, error)
+            raise
         if step.trains and step.is_enqueued:
             self._sort(step)
 
@@ -162,6 +184,62 @@ class EmbeddingEngine:
             self._schedule.mark_sent(core, step, checked, rates)
             self._apply_updates()
 
+    def look_up(
+        self,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        *,
+        combiners: Sequence[str] = (),
+        table_ids: Sequence[int] | None = None,
+        max_sequence_lengths: Sequence[int] = (),
+        num_features: Sequence[int] = (),
+        out: Sequence[NDArray[np.float32]] | None = None,
+    ) -> Sequence[NDArray[np.float32]]:
+        """Returns the activations of `inputs` outside all steps: nothing is queued, and no gradients follow.
+
+        The arguments are those of `enqueue`, `out` and the arrays those of `receive_activations`. An update that
+        pipelining holds back is applied first, as by `retrieve`.
+
+        Raises: InputError that names the feature, the position and the value.
+        """
+        if out is not None:
+            check_activations(self._plan, out)
+        batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
+        with self._schedule.lock:
+            self._schedule.wait_until_whole("look_up")
+            with uninterrupted():
+                self._apply_updates(drain=True)
+                return self._tables.look_up(batch, out)
+
+    def update(
+        self,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        gradients: Sequence[Any] | Mapping[str, Any],
+        learning_rates: Sequence[Any] = (),
+        *,
+        combiners: Sequence[str] = (),
+        table_ids: Sequence[int] | None = None,
+        max_sequence_lengths: Sequence[int] = (),
+        num_features: Sequence[int] = (),
+    ) -> None:
+        """Updates the tables with the gradients of `look_up(inputs)`, outside all steps and at once, all or nothing.
+
+        The other arguments are those of `enqueue` and `send_gradients`. An update that pipelining holds back is applied
+        first.
+
+        Raises: InputError as `enqueue` and `send_gradients` do; then nothing has changed.
+        """
+        self._mode("training")
+        self._check_rules()
+        rates = read_learning_rates(self._plan, learning_rates)
+        checked = read_gradients(self._plan, gradients, copy=False)
+        batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
+        ids = sort_ids(self._plan, self._tables.descriptors, [batch], self._workers)
+        with self._schedule.lock:
+            self._schedule.wait_until_whole("update")
+            with uninterrupted():
+                self._apply_updates(drain=True)
+                self._tables.update(ids, [checked], rates)
+
     def load(
         self, table: str | int, state_variables: Mapping[str, Any], *, num_shards: int = 1, shard_id: int = 0
     ) -> None:
@@ -204,6 +282,44 @@ class EmbeddingEngine:
             with uninterrupted():
                 self._apply_updates(drain=True)
             return {name: chosen.view(name)[rows].copy() for name in chosen.state_variables}
+
+    def close(self) -> None:
+        """Ends the waiting of calls in other threads: they raise CallOrderError, as will every call that has to wait.
+
+        Nothing else changes; the tables can still be retrieved.
+        """
+        with self._schedule.lock:
+            self._schedule.close("this engine was closed")
+
+    def views(self, table: str | int) -> dict[str, NDArray[np.float32]]:
+        """Returns a table's state variables by name, float32 [rows, dimension]: the table's memory itself, no copies.
+
+        They change with every update, and what the caller writes there, between the steps, the next one sees.
+
+        Raises: InputError for an unknown table.
+        """
+        chosen, _ = self._find(table, num_shards=1, shard_id=0)
+        return {name: chosen.view(name) for name in chosen.state_variables}
+
+    def _read(
+        self,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        table_ids: Sequence[int] | None,
+        combiners: Sequence[str],
+        max_sequence_lengths: Sequence[int],
+        num_features: Sequence[int],
+    ) -> IdBatch:
+        attributes = (
+            None if table_ids is None else tuple(table_ids),
+            tuple(combiners),
+            tuple(max_sequence_lengths),
+            tuple(num_features),
+        )
+        try:
+            entries = self._entries(*attributes)
+        except TypeError:  # what cannot be hashed is refused by name
+            entries = entries_of(self._plan, *attributes)
+        return read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
 
     def _apply_updates(self, *, drain: bool = False) -> None:
         while (step := self._schedule.next_due(drain=drain)) is not None:

@@ -34,6 +34,11 @@ class Entry:
     """True in table mode, where a dense input fills every row."""
 
     @cached_property
+    def is_flat(self) -> bool:
+        """True when each row of an input is one cell whose ids are combined."""
+        return not self.sequence and len(self.input_shape) == 1
+
+    @cached_property
     def cells(self) -> int:
         """Number of sample rows that the entry fills."""
         return math.prod(self.input_shape)

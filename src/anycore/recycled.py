@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from anycore.arrays import address
+
 _SMALLEST = 1 << 16
+_LINE_BYTES = 64
 _MOST_FREE = 8
 """Free blocks kept of one size."""
 
@@ -30,7 +33,10 @@ def empty(count: int, dtype: DTypeLike) -> NDArray[Any]:
     try:
         block = _free[rounded].pop()
     except IndexError:
-        block = np.empty(rounded, np.uint8)
+        # At a cache line, where JAX takes arrays as they are.
+        block = np.empty(rounded + _LINE_BYTES, np.uint8)
+        start = -address(block) % _LINE_BYTES
+        block = block[start : start + rounded]
     return np.asarray(_Lease(block, rounded))[:size].view(dtype)
 
 

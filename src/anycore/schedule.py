@@ -68,6 +68,9 @@ class Schedule:
         self._steps: dict[int, Step] = {}
         self._next_enqueue = [0] * num_cores
         self._to_receive: list[deque[int]] = [deque() for _ in range(num_cores)]
+        self._given_up: dict[int, str] = {}
+        """Why the last batch of a core was taken back; until it enqueues the next one."""
+        self._closed: str | None = None
 
     def enqueue(self, core: int, batch: Any, mode: Mode) -> Step:
         """Returns the step that the core's batch joins. Raises: InputError when other cores are in another mode."""
@@ -85,8 +88,32 @@ class Schedule:
         if mode != Mode.BACKWARD_PASS_ONLY:
             self._to_receive[core].append(number)
         self._next_enqueue[core] += 1
+        self._given_up.pop(core, None)
         self.lock.notify_all()
         return step
+
+    def refuse(self, core: int, error: BaseException) -> None:
+        """Gives up the step that a refused batch of the core would have joined, and those that others began after it.
+
+        The batches of other cores would be joined by that of another step. No update of these steps has happened, for
+        each waits for this core. The other cores learn of it when they receive or send.
+        """
+        first = self._next_enqueue[core]
+        for number in [number for number in self._steps if number >= first]:
+            del self._steps[number]
+        for other, following in enumerate(self._next_enqueue):
+            if following > first:
+                self._next_enqueue[other] = first
+                self._to_receive[other] = deque(number for number in self._to_receive[other] if number < first)
+                self._given_up[other] = (
+                    f"step {first} was given up on all cores, for enqueue(core={core}) was refused: {error}"
+                )
+        self.lock.notify_all()
+
+    def close(self, reason: str) -> None:
+        """Ends all waiting, now and later: such calls raise CallOrderError with the reason."""
+        self._closed = reason
+        self.lock.notify_all()
 
     def next_to_receive(self, core: int) -> Step:
         """Returns the step whose activations the core gets next, once it is enqueued and earlier updates allow it.
@@ -103,6 +130,11 @@ class Schedule:
         """
         self._wait(lambda: self._missing_to_drain(call))
 
+    def check_idle(self, call: str) -> None:
+        """Raises CallOrderError when a step is under way."""
+        for number in self._steps:
+            raise CallOrderError(f"{call}: step {number} is under way; finish it first")
+
     def next_to_send(self, core: int) -> Step:
         """Returns the step whose gradients the core must send next.
 
@@ -113,6 +145,7 @@ class Schedule:
                 if core in step.received or step.mode == Mode.BACKWARD_PASS_ONLY:
                     return step
                 break
+        self._check_given_up(f"send_gradients(core={core})", core)
         raise CallOrderError(
             f"send_gradients(core={core}): no training step waits for gradients; "
             f"call enqueue(core={core}) in training mode and receive_activations(core={core}) first"
@@ -160,6 +193,7 @@ class Schedule:
         """Returns why the core cannot receive yet, or None."""
         call = f"receive_activations(core={core})"
         if not self._to_receive[core]:
+            self._check_given_up(call, core)
             if any(step.gradients[core] is None and step.batches[core] is not None for step in self._training_steps()):
                 return (
                     f"{call}: all that was enqueued is received or has no activations; "
@@ -189,6 +223,10 @@ class Schedule:
                 return f"{call} needs the update of step {step.number}; {self._late_receive(following)}"
         return None
 
+    def _check_given_up(self, call: str, core: int) -> None:
+        if core in self._given_up:
+            raise CallOrderError(f"{call}: {self._given_up[core]}")
+
     def _late_receive(self, step: Step) -> str:
         late = next(core for core in range(self._num_cores) if core not in step.received)
         return f"call receive_activations(core={late}) first"
@@ -197,6 +235,8 @@ class Schedule:
         deadline = time.monotonic() + self._timeout
         while (problem := missing()) is not None:
             remaining = deadline - time.monotonic()
+            if self._closed is not None:
+                raise CallOrderError(f"{problem} ({self._closed})")
             if remaining <= 0:
                 raise CallTimeoutError(f"{problem} (waited {self._timeout:g} s)")
             self.lock.wait(remaining)

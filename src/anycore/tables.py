@@ -33,19 +33,23 @@ class Tables:
     """The tables of a plan; owner of their memory, and the only one that writes it."""
 
     def __init__(self, plan: Plan, seed: int, workers: Workers) -> None:
-        self._plan = plan
         self._workers = workers
         self._tables = [Table(config) for config in plan.config.tables]
         self._optimizers = [table.optimizer for table in plan.config.tables]
         self.descriptors = np.array([table.descriptor() for table in self._tables], np.int64)
-        dimensions = np.array([activation.dimension for activation in plan.activations])
-        self._skipped_bytes = plan.activation_samples[:, 1] * dimensions * FLOAT_BYTES
+        self.follow(plan)
         self._quantization = np.array([_quantization(optimizer) for optimizer in self._optimizers], np.float32)
         self._dynamic = [table for table, optimizer in enumerate(self._optimizers) if optimizer.tags]
         self._settings = _stack([settings_of(optimizer) for optimizer in self._optimizers])
-        self._zero = np.zeros(dimensions.max(), np.float32)
+        self._zero = np.zeros(max(table.config.dimension for table in self._tables), np.float32)
         workers.run_jobs(job for table in self._tables for job in table.initialise(seed))
         self.steps = self._compile() if plan.config.trains else np.zeros((len(self._tables), 3), np.int64)
+
+    def follow(self, plan: Plan) -> None:
+        """Serves batches of another plan of the same tables from now on."""
+        dimensions = np.array([activation.dimension for activation in plan.activations])
+        self._plan = plan
+        self._skipped_bytes = plan.activation_samples[:, 1] * dimensions * FLOAT_BYTES
 
     def __getitem__(self, index: int) -> Table:
         return self._tables[index]

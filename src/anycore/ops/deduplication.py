@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from anycore.arrays import as_array
 from anycore.config import parse
 from anycore.errors import InputError
-from anycore.ops.recv_send import recv_tpu_embedding_activations, send_tpu_embedding_gradients
+from anycore.ops.recv_send import receive
 from anycore.ops.system import engine_of
 from anycore.proto import TensorProto
 
@@ -67,7 +67,7 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
     config: Any, embedding_partitions: Any, hbm_buffers_config: Any, tpu_topology: Any
 ) -> None:
     """Does as `xla_recv_tpu_embedding_deduplication_data`."""
-    xla_recv_tpu_embedding_deduplication_data(config)
+    engine_of(config, "xla_recv_tpu_embedding_deduplication_data_v2")
 
 
 def xla_recv_tpu_embedding_activations(
@@ -79,8 +79,7 @@ def xla_recv_tpu_embedding_activations(
     out: Sequence[NDArray[np.float32]] | None = None,
 ) -> Sequence[NDArray[np.float32]]:
     """Does as `recv_tpu_embedding_activations`; `num_tables` is the number of features where the config has some."""
-    _check_empty("xla_recv_tpu_embedding_activations: deduplication_data", deduplication_data)
-    return recv_tpu_embedding_activations(num_tables, config, core=core, out=out)
+    return _receive("xla_recv_tpu_embedding_activations", deduplication_data, num_tables, config, core, out)
 
 
 def xla_recv_tpu_embedding_activations_v2(
@@ -95,15 +94,14 @@ def xla_recv_tpu_embedding_activations_v2(
     out: Sequence[NDArray[np.float32]] | None = None,
 ) -> Sequence[NDArray[np.float32]]:
     """Does as `xla_recv_tpu_embedding_activations`."""
-    return xla_recv_tpu_embedding_activations(deduplication_data, num_tables, config, core=core, out=out)
+    return _receive("xla_recv_tpu_embedding_activations_v2", deduplication_data, num_tables, config, core, out)
 
 
 def xla_send_tpu_embedding_gradients(
     gradients: Sequence[Any], learning_rates: Sequence[Any], deduplication_data: None, config: Any, *, core: int = 0
 ) -> None:
     """Does as `send_tpu_embedding_gradients`."""
-    _check_empty("xla_send_tpu_embedding_gradients: deduplication_data", deduplication_data)
-    send_tpu_embedding_gradients(gradients, learning_rates, config, core=core)
+    _send("xla_send_tpu_embedding_gradients", gradients, learning_rates, deduplication_data, config, core)
 
 
 def xla_send_tpu_embedding_gradients_v2(
@@ -118,7 +116,7 @@ def xla_send_tpu_embedding_gradients_v2(
     core: int = 0,
 ) -> None:
     """Does as `xla_send_tpu_embedding_gradients`."""
-    xla_send_tpu_embedding_gradients(gradients, learning_rates, deduplication_data, config, core=core)
+    _send("xla_send_tpu_embedding_gradients_v2", gradients, learning_rates, deduplication_data, config, core)
 
 
 def split_dedup_data(
@@ -145,6 +143,25 @@ def merge_dedup_data(integer_tensor: Any, float_tensor: Any, tuple_mask: bytes, 
             raise InputError(
                 f"merge_dedup_data: {name} must have shape [0], for tuple_mask indicates an empty tuple, got {shape}"
             )
+
+
+def _receive(
+    op: str,
+    deduplication_data: None,
+    num_tables: int,
+    config: Any,
+    core: int,
+    out: Sequence[NDArray[np.float32]] | None,
+) -> Sequence[NDArray[np.float32]]:
+    _check_empty(f"{op}: deduplication_data", deduplication_data)
+    return receive(op, "num_tables", num_tables, config, core, out)
+
+
+def _send(
+    op: str, gradients: Sequence[Any], learning_rates: Sequence[Any], deduplication_data: None, config: Any, core: int
+) -> None:
+    _check_empty(f"{op}: deduplication_data", deduplication_data)
+    engine_of(config, op).send_gradients(gradients, learning_rates, core)
 
 
 def _empty(name: str, data_type: int, dtypes: dict[int, DTypeLike]) -> NDArray[Any]:

@@ -22,11 +22,16 @@ def recv_tpu_embedding_activations(
 
     Raises: InputError when `num_outputs` is another count; CallOrderError when the enqueue is missing.
     """
-    engine = engine_of(config, "recv_tpu_embedding_activations")
-    if num_outputs != len(engine.activations):
-        raise InputError(
-            f"recv_tpu_embedding_activations: num_outputs must be {len(engine.activations)}, got {num_outputs}"
-        )
+    return receive("recv_tpu_embedding_activations", "num_outputs", num_outputs, config, core, out)
+
+
+def receive(
+    op: str, name: str, count: int, config: Any, core: int, out: Sequence[NDArray[np.float32]] | None
+) -> Sequence[NDArray[np.float32]]:
+    """Does as `recv_tpu_embedding_activations` for an operation that has another name, and another one for `count`."""
+    engine = engine_of(config, op)
+    if count != len(engine.activations):
+        raise InputError(f"{op}: {name} must be {len(engine.activations)}, got {count}")
     return engine.receive_activations(core, out=out)
 
 

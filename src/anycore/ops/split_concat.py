@@ -1,7 +1,7 @@
 """Arrays cut into a grid of equal slices, and put together again.
 
-Slices are listed in row-major order of the grid. Paddings are zeros on the right of an axis of the whole array, there
-so that the slices come out equal.
+Slices are listed in row-major order of the grid. Paddings are zeros, or empty strings, on the right of an axis of the
+whole array, there so that the slices come out equal.
 
 Source: `XlaSplitND`, `XlaConcatND` and their twins for variables, TensorFlow 2.21.
 """
@@ -126,6 +126,6 @@ def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
 def _filled_up(part: NDArray[Any], shape: list[int]) -> NDArray[Any]:
     if list(part.shape) == shape:
         return part
-    whole = np.zeros(shape, part.dtype)
+    whole = np.full(shape, b"", object) if part.dtype.hasobject else np.zeros(shape, part.dtype)
     whole[_corner(part.shape)] = part
     return whole

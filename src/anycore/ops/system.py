@@ -15,12 +15,16 @@ from anycore.errors import CallOrderError, ConfigError
 from anycore.optimizers import Optimizer
 
 
-@dataclass(frozen=True)
+@dataclass
 class _System:
     message: Any
     serialized: bytes
     engine: EmbeddingEngine
+    others: tuple[bytes, ...] = ()
+    """Other bytes that have turned out to say the same, the latest first."""
 
+
+_MOST_OTHERS = 2
 
 _current: _System | None = None
 _lock = threading.Lock()
@@ -36,16 +40,15 @@ def configure_tpu_embedding(
 ) -> None:
     """Makes the process's embedding system of a serialized TPUEmbeddingConfiguration, in place of the present one.
 
-    The keywords are those of EmbeddingEngine and EmbeddingConfig.from_proto.
+    Calls that wait in the present one then end with a CallOrderError. The keywords are those of EmbeddingEngine and
+    EmbeddingConfig.from_proto.
 
     Raises: ConfigError; then the present system stays.
     """
-    global _current
     message = parse(config)
     parsed = EmbeddingConfig.from_proto(message, optimizers=optimizers)
     engine = EmbeddingEngine(parsed, seed=seed, num_threads=num_threads, timeout=timeout)
-    with _lock:
-        _current = _System(message, message.SerializeToString(), engine)
+    _replace(_System(message, message.SerializeToString(), engine))
 
 
 def is_tpu_embedding_initialized(config: Any = "") -> np.bool_:
@@ -55,11 +58,8 @@ def is_tpu_embedding_initialized(config: Any = "") -> np.bool_:
 
 
 def shutdown_tpu_system() -> np.bool_:
-    """Forgets the system and frees its tables; returns whether there was one."""
-    global _current
-    with _lock:
-        was, _current = _current, None
-    return np.bool_(was is not None)
+    """Forgets the system, frees its tables and ends calls that wait in it; returns whether there was one."""
+    return np.bool_(_replace(None))
 
 
 def engine_of(config: Any, op: str, *, config_may_be_empty: bool = False) -> EmbeddingEngine:
@@ -79,17 +79,30 @@ def engine_of(config: Any, op: str, *, config_may_be_empty: bool = False) -> Emb
     return system.engine
 
 
+def _replace(system: _System | None) -> bool:
+    global _current
+    with _lock:
+        was, _current = _current, system
+    if was is not None:
+        was.engine.close()
+    return was is not None
+
+
 def _is_empty(config: Any) -> bool:
     return isinstance(config, (bytes, str)) and not config
 
 
 def _matches(system: _System, config: Any) -> bool:
-    # Every step passes the config; equal bytes need no parsing.
-    if config == system.serialized:
+    # Every step passes the config; known bytes need no parsing.
+    if config == system.serialized or config in system.others:
         return True
     message = parse(config)
     # Other bytes may say the same: statuses that mean their default, names of features that are not given.
-    return bool(message == system.message) or EmbeddingConfig.from_proto(message) == system.engine.config
+    if message != system.message and EmbeddingConfig.from_proto(message) != system.engine.config:
+        return False
+    if isinstance(config, bytes):
+        system.others = (config, *system.others)[:_MOST_OTHERS]
+    return True
 
 
 def text(value: str | bytes) -> str:

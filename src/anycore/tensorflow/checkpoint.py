@@ -84,7 +84,7 @@ class TableState:
         return dict(zip(names, values if len(names) > 1 else [values], strict=True))
 
 
-class StateVariable(tf.__internal__.tracking.Trackable):  # type: ignore[misc]
+class StateVariable(tf.__internal__.tracking.Trackable):
     """One state variable of a table as a part of a checkpoint."""
 
     def __init__(self, state: TableState, name: str) -> None:

@@ -172,7 +172,7 @@ def _optimizer(table: Table, dynamic_rates: Sequence[Callable[[], Any]]) -> Opti
     rate = optimizer.learning_rate
     try:
         return kind(
-            learning_rate=DynamicInput(dynamic_rates.index(rate)) if callable(rate) else rate,
+            learning_rate=DynamicInput(dynamic_rates.index(rate)) if callable(rate) else _constant(table),
             clipping_limits=(optimizer.clip_weight_min, optimizer.clip_weight_max),
             gradient_clipping_limits=(optimizer.clip_gradient_min, optimizer.clip_gradient_max),
             weight_decay_factor=optimizer.weight_decay_factor or 0.0,
@@ -187,6 +187,20 @@ def _optimizer(table: Table, dynamic_rates: Sequence[Callable[[], Any]]) -> Opti
         )
     except ConfigError as error:
         raise ConfigError(f"table {table.name!r}: {error}") from error
+
+
+def _constant(table: Table) -> Any:
+    """Returns the learning rate; of a tensor, the value that it has."""
+    rate = table.optimizer.learning_rate
+    if not tf.is_tensor(rate):
+        return rate
+    try:
+        return float(rate)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"table {table.name!r}: the learning rate is {rate}, which is not one number that is known now; pass a "
+            "number, or a callable that returns a scalar tensor"
+        ) from error
 
 
 def _translation(optimizer: Any) -> tuple[type[Optimizer], Callable[[Any], dict[str, Any]]]:

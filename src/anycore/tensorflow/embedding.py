@@ -15,6 +15,7 @@ from anycore.tensorflow.checkpoint import StateVariable, TableState
 from anycore.tensorflow.configuration import dynamic_learning_rates, embedding_config, table_configs, tables_of
 from anycore.tensorflow.initial_values import load_initial_values
 from anycore.tensorflow.inputs import op_inputs
+from anycore.tensorflow.mode_pass import mark, mode_of_call
 from anycore.tensorflow.ownership import OwnedSystem
 from anycore.tensorflow.replicas import Replicas
 from anycore.tensorflow.shapes import (
@@ -38,7 +39,7 @@ _ENQUEUED = "anycore_enqueued"
 
 # A subclass, for TensorFlow's checkpoints know their embeddings by class: a TPU loads its tables from a checkpoint that
 # was written here because the checkpoint says so. Nothing of the base class but that is used.
-class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[misc]
+class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     """Embedding tables that are looked up and trained on CPUs, with the interface of TensorFlow's class of that name.
 
     `feature_config` is any nest of tf.tpu.experimental.embedding.FeatureConfig, `optimizer` one of the optimizers there
@@ -55,7 +56,7 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
     Different from a TPU:
     - A call out of order raises after a timeout, where a TPU hangs; an id out of range raises.
     - In one tf.function operations run in the order in which they stand: a `dequeue` before its `enqueue` times out.
-    - `training` of `enqueue` decides, also where `name` is given: pass training=False where no gradients follow.
+    - In eager mode and in a function that is saved and loaded `training` of `enqueue` decides, whatever `name` says.
     - `embedding_tables` can be read while training; it returns copies.
     - `enqueue` may be called in eager mode, in control flow and in nested functions, with any tensors.
     - `device` of `enqueue` may name a CPU too.
@@ -128,10 +129,13 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
         `features` is a nest like `feature_config` of tf.Tensor, tf.SparseTensor and tf.RaggedTensor; `weights` one of
         the same kinds, with None where all weights are 1. Outside `strategy.run` it may hold distributed values, of
         which each replica's are queued for its core. With `device` it is queued for the core of that number alone.
-        `training`, a bool or a bool tensor, says whether `apply_gradients` will follow.
+        `training`, a bool or a bool tensor, says whether `apply_gradients` will follow. In a tf.function a `name` says
+        it instead: the step trains if the outermost function has an `apply_gradients` of that name, and else it does
+        not.
 
         Raises: TypeError or ValueError for another structure, kind or shape; RuntimeError as `build` does. Ids and
-        weights are checked by the operation, which raises tf.errors.InvalidArgumentError.
+        weights are checked by the operation, which raises tf.errors.InvalidArgumentError. A function that enqueues
+        twice under one name raises ValueError when it is called.
         """
         tf.nest.assert_same_structure(self._feature_config, features)
         inputs = tf.nest.flatten(features)
@@ -146,9 +150,10 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
             self.build(shapes)
         self._system.check()
         check_consistent(self._paths, self._output_shapes, output_shapes(self._features, shapes))
-        mode = tf.where(training, "train", "inference") if tf.is_tensor(training) else _mode(training)
-        for core, core_inputs, core_weights in parts:
-            self._enqueue(core, core_inputs, core_weights, mode, name)
+        mode = _mode(training, name)
+        tensors = [(core, self._op_inputs(core_inputs, core_weights)) for core, core_inputs, core_weights in parts]
+        for core, op_tensors in tensors:  # all are made before the first is queued
+            self._enqueue(core, op_tensors, mode, name)
 
     @_as_written
     def dequeue(self, name: str | None = None) -> Any:
@@ -162,6 +167,8 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
             activations = tf.raw_ops.RecvTPUEmbeddingActivations(
                 num_outputs=len(self._features), config=self._system.config, name=name
             )
+        if name is not None and not tf.executing_eagerly():
+            mark(activations[0].op, name)
         return tf.nest.pack_sequence_as(self._feature_config, activations)
 
     @_as_written
@@ -186,9 +193,11 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
         ]
         rates = [tf.cast(rate(), tf.float32) for rate in self._learning_rates]
         with tf.device(f"CPU:{core}"):
-            tf.raw_ops.SendTPUEmbeddingGradients(
+            op = tf.raw_ops.SendTPUEmbeddingGradients(
                 inputs=inputs, learning_rates=rates, config=self._system.config, name=name
             )
+        if name is not None and op is not None:
+            mark(op, name)
 
     @property
     @_as_written
@@ -246,10 +255,13 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
             for replica, core in enumerate(self._replicas.cores)
         ]
 
-    def _enqueue(self, core: int, inputs: Sequence[Any], weights: Sequence[Any], mode: Any, name: str | None) -> None:
-        indices, ids, aggregation_weights = zip(
-            *(op_inputs(*each) for each in zip(self._paths, self._features, inputs, weights, strict=True)), strict=True
-        )
+    def _op_inputs(self, inputs: Sequence[Any], weights: Sequence[Any]) -> Sequence[Any]:
+        """Returns indices, ids and weights of an enqueue operation."""
+        each = zip(self._paths, self._features, inputs, weights, strict=True)
+        return tuple(zip(*(op_inputs(*parts) for parts in each), strict=True))
+
+    def _enqueue(self, core: int, tensors: Sequence[Any], mode: Any, name: str | None) -> None:
+        indices, ids, aggregation_weights = tensors
         with _after_enqueues():
             op = tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
                 sample_indices_or_row_splits=indices,
@@ -262,6 +274,8 @@ class TPUEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):  # type: ignore[
             )
         if op is not None:
             op.graph.get_collection_ref(_ENQUEUED)[:] = [op]
+            if name is not None:
+                mark(op, name)
 
     def _core_to(self, call: str) -> int:
         if not self._built:
@@ -334,8 +348,13 @@ def _after_enqueues() -> Any:
     return tf.control_dependencies([op for op in graph.get_collection(_ENQUEUED) if op.graph is graph])
 
 
-def _mode(training: Any) -> str:
-    return "train" if training else "inference"
+def _mode(training: Any, name: str | None) -> Any:
+    is_tensor = tf.is_tensor(training)
+    mode = "train" if is_tensor or training else "inference"
+    of_call = None if name is None else mode_of_call(name, mode)
+    if of_call is not None:
+        return of_call
+    return tf.where(training, "train", "inference") if is_tensor else mode
 
 
 def _gradient(path: str, gradient: Any, shape: list[int]) -> tf.Tensor:

@@ -45,7 +45,8 @@ def register_kernels(
 ) -> None:
     """Registers a CPU kernel for every operation of anycore.ops, once in a process.
 
-    From then on they run in eager mode, in a tf.function, in sessions and in imported graphs. The arguments are those
+    From then on they run in eager mode, in a tf.function, in sessions and in imported graphs. In a tf.function that is
+    traced from then on they run in the order in which they stand, enqueue operations too. The arguments are those
     of `anycore.ops.configure_tpu_embedding` for which its operation has no attributes. They hold for every system that
     an operation configures from now on; one that is None stays as it is.
 

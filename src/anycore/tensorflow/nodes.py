@@ -104,4 +104,9 @@ def _port(definition: Any, attributes: Mapping[str, Any]) -> Port:
     length = attributes[definition.number_attr] if definition.number_attr else None
     number = attributes[definition.type_attr] if definition.type_attr else definition.type
     is_variable = number == tf.resource.as_datatype_enum
-    return Port(definition.name, length, TensorType(attributes["T"] if is_variable else number), is_variable)
+    value = attributes["T"] if is_variable else number
+    if value == tf.variant.as_datatype_enum != definition.type:
+        raise NotImplementedError(
+            f"{definition.name} cannot be of type variant here, use tensors of numbers or strings"
+        )
+    return Port(definition.name, length, TensorType(value), is_variable)

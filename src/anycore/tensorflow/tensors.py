@@ -36,32 +36,32 @@ class TensorType:
     def __init__(self, number: int) -> None:
         self.number = number
         self._is_variant = number == tf.variant.as_datatype_enum
-        self._is_string = number == tf.string.as_datatype_enum
-        is_plain = not (self._is_variant or self._is_string)
+        self.is_string = number == tf.string.as_datatype_enum
+        is_plain = not (self._is_variant or self.is_string)
         if number == tf.resource.as_datatype_enum:
             raise NotImplementedError("tensors of resources cannot be read here, use tensors of numbers")
         self._dtype = np.dtype(tf.as_dtype(number).as_numpy_dtype if is_plain else object)
 
-    def array(self, tensor: int, *, writeable: bool = False) -> NDArray[Any]:
-        """Returns a view of a tensor's memory, which holds until the tensor is deleted.
+    def read(self, tensor: int) -> Any:
+        """Returns a tensor as a read-only view, which holds until the tensor is deleted.
 
-        Raises: NotImplementedError for strings and variants, whose memory is no array.
+        Strings are copied: a scalar to bytes, others to an array of bytes.
         """
-        if self._dtype.hasobject:
-            raise NotImplementedError(f"a variable of {tf.as_dtype(self.number).name} cannot be read or assigned here")
-        shape = [C.TF_Dim(tensor, axis) for axis in range(C.TF_NumDims(tensor))]
-        return self._view(tensor, shape, _WRITE if writeable else _READ)
+        return _strings(tensor) if self.is_string else self._view(tensor, _shape(tensor), _READ)
+
+    def write(self, tensor: int, value: Any) -> None:
+        """Copies a value of the same shape to a tensor."""
+        if self.is_string:
+            _set_strings(tensor, value)
+        else:
+            self._view(tensor, _shape(tensor), _WRITE)[...] = value
 
     def input(self, context: int, index: int, tensors: list[int], status: Status) -> Any:
-        """Returns an input as a read-only view, which holds until what is added to `tensors` is deleted.
-
-        Strings are copied: a scalar to bytes, others to an array of bytes. In place of a variant stands None.
-        """
+        """Returns an input as `read` does, until what is added to `tensors` is deleted; in place of a variant None."""
         if self._is_variant:
             return None
-        tensor = get_input(context, index, status)
-        tensors.append(tensor)
-        return _strings(tensor) if self._is_string else self.array(tensor)
+        tensors.append(get_input(context, index, status))
+        return self.read(tensors[-1])
 
     def new_output(self, context: int, index: int, shape: Sequence[int], status: Status) -> NDArray[Any]:
         """Returns the memory of a new output, not initialised; TensorFlow owns it."""
@@ -75,20 +75,13 @@ class TensorType:
         """Copies a value to a new output; a variant becomes empty."""
         if self._is_variant:
             C.TF_DeleteTensor(self._allocate(context, index, (), status))
-        elif self._is_string:
-            self._set_strings(context, index, np.asarray(value, object), status)
         else:
-            array = np.asarray(value)
-            self.new_output(context, index, array.shape, status)[...] = array
-
-    def _set_strings(self, context: int, index: int, strings: NDArray[Any], status: Status) -> None:
-        tensor = self._allocate(context, index, strings.shape, status)
-        try:
-            first = C.TF_TensorData(tensor)
-            for position, string in enumerate(strings.flat):
-                C.TF_StringCopy(first + position * _STRING_BYTES, string, len(string))
-        finally:
-            C.TF_DeleteTensor(tensor)
+            array = np.asarray(value, object if self.is_string else None)
+            tensor = self._allocate(context, index, array.shape, status)
+            try:
+                self.write(tensor, array)
+            finally:
+                C.TF_DeleteTensor(tensor)
 
     def _allocate(self, context: int, index: int, shape: Sequence[int], status: Status) -> int:
         sizes = (ctypes.c_int64 * len(shape))(*shape)
@@ -105,10 +98,20 @@ class TensorType:
         return np.ndarray(shape, self._dtype, _memory(C.TF_TensorData(tensor), size, access))
 
 
+def _shape(tensor: int) -> list[int]:
+    return [C.TF_Dim(tensor, axis) for axis in range(C.TF_NumDims(tensor))]
+
+
 def _strings(tensor: int) -> Any:
-    shape = [C.TF_Dim(tensor, axis) for axis in range(C.TF_NumDims(tensor))]
+    shape = _shape(tensor)
     strings, first = np.empty(math.prod(shape), object), C.TF_TensorData(tensor)
     for position in range(len(strings)):
         string = first + position * _STRING_BYTES
         strings[position] = ctypes.string_at(C.TF_StringGetDataPointer(string), C.TF_StringGetSize(string))
     return strings.reshape(shape) if shape else strings[0]
+
+
+def _set_strings(tensor: int, strings: NDArray[Any]) -> None:
+    first = C.TF_TensorData(tensor)
+    for position, string in enumerate(strings.flat):
+        C.TF_StringCopy(first + position * _STRING_BYTES, string, len(string))

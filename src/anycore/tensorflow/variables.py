@@ -9,15 +9,18 @@ Source: tensorflow/c/eager/c_api.h, TensorFlow 2.21.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.python.eager.context import context as eager_context
 
+from anycore.errors import InputError
 from anycore.tensorflow.c_api import C, Status, bound, libraries, resource_handle
 from anycore.tensorflow.tensors import TensorType, get_input
 
@@ -26,6 +29,11 @@ _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [ctypes.py_objec
 
 _UNNAMED = "Anonymous"
 """The container in handles that refer to their resource. Source: tensorflow/core/framework/resource_handle.cc."""
+
+_VARIABLE = ("N10tensorflow3VarE", "tensorflow::Var")
+"""What compilers call the type of a variable."""
+
+_INT32 = TensorType(tf.int32.as_datatype_enum)
 
 # CDLL gives up the interpreter's lock: what these functions start may need it.
 _E = bound(
@@ -45,10 +53,11 @@ _E = bound(
 )
 
 
-def read_variable(context: int, index: int, kind: TensorType, tensors: list[int], status: Status) -> NDArray[Any]:
-    """Returns a view of a variable's value, which holds until what is added to `tensors` is deleted.
+def read_variable(context: int, index: int, kind: TensorType, tensors: list[int], status: Status) -> Any:
+    """Returns a variable's value as `kind.read` does, until what is added to `tensors` is deleted.
 
-    Raises: tf.errors.OpError, as `tf.raw_ops.ReadVariableOp` does; NotImplementedError in a session.
+    Raises: tf.errors.OpError, as `tf.raw_ops.ReadVariableOp` does; InputError for a resource that is no variable;
+    NotImplementedError in a session.
     """
     _check_handle(context, index, status)
     with _handle(get_input(context, index, status), status) as variable:
@@ -59,29 +68,67 @@ def read_variable(context: int, index: int, kind: TensorType, tensors: list[int]
         status.check()
     finally:
         _E.TFE_DeleteTensorHandle(result)
-    return kind.array(tensors[-1])
+    return kind.read(tensors[-1])
 
 
 def assign_variable(context: int, index: int, kind: TensorType, value: NDArray[Any], status: Status) -> None:
     """Gives a variable a copy of a value.
 
-    Raises: tf.errors.OpError, as `tf.raw_ops.AssignVariableOp` does; NotImplementedError in a session.
+    Raises: tf.errors.OpError, as `tf.raw_ops.AssignVariableOp` does; else as `read_variable` does.
     """
     _check_handle(context, index, status)
-    sizes = (c_int64 * value.ndim)(*value.shape)
-    tensor = _E.TF_AllocateTensor(kind.number, sizes, value.ndim, value.nbytes)
-    kind.array(tensor, writeable=True)[...] = value
-    with _handle(tensor, status) as copy, _handle(get_input(context, index, status), status) as variable:
+    copied = _copy_of_strings if kind.is_string else _copy
+    with copied(value, kind, status) as copy, _handle(get_input(context, index, status), status) as variable:
         _execute(b"AssignVariableOp", kind, [variable, copy], None, status)
 
 
 def _check_handle(context: int, index: int, status: Status) -> None:
     handle = resource_handle(context, index, status)
+    if handle.maybe_type_name not in _VARIABLE:
+        kind = _readable(handle.maybe_type_name)
+        raise InputError(f"resource must be the handle of a variable, got {handle.name!r} of type {kind}")
     if handle.container != _UNNAMED:
         raise NotImplementedError(
             f"variable {handle.name!r}: a session keeps its variables for itself; use ReadVariableOp and XlaSplitND, "
             "or XlaConcatND and AssignVariableOp, in its graph"
         )
+
+
+def _readable(type_name: str) -> str:
+    """Returns the name of a C++ type, N10tensorflow3VarE or tensorflow::Var, in the second form."""
+    parts, rest = [], type_name.removeprefix("N")
+    while match := re.match(r"\d+", rest):
+        start = match.end()
+        end = start + int(match[0])
+        parts.append(rest[start:end])
+        rest = rest[end:]
+    return "::".join(parts) or type_name
+
+
+def _copy(value: NDArray[Any], kind: TensorType, status: Status) -> AbstractContextManager[int]:
+    """Returns an eager tensor with a copy of the value, for the time of a with block."""
+    sizes = (c_int64 * value.ndim)(*value.shape)
+    tensor = _E.TF_AllocateTensor(kind.number, sizes, value.ndim, value.nbytes)
+    kind.write(tensor, value)
+    return _handle(tensor, status)
+
+
+@contextmanager
+def _copy_of_strings(value: NDArray[Any], kind: TensorType, status: Status) -> Iterator[Any]:
+    # Memory for strings has to be made, and destroyed, by TensorFlow itself.
+    result = c_void_p()
+    with _copy(np.array(value.shape, np.int32), _INT32, status) as shape:
+        _execute(b"Empty", kind, [shape], result, status)
+    try:
+        tensor = _E.TFE_TensorHandleResolve(result, status.pointer)
+        status.check()
+        try:
+            kind.write(tensor, value)
+        finally:
+            C.TF_DeleteTensor(tensor)
+        yield result
+    finally:
+        _E.TFE_DeleteTensorHandle(result)
 
 
 @contextmanager
