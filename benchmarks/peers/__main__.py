@@ -56,7 +56,7 @@ class Benchmark:
         if options.large:
             for workload in chosen(_LARGE):
                 self._memory(workload, ("anycore",))
-        if rest or options.startup:
+        if options.startup or (rest and not options.quick):
             self._startup()
 
     def _all_steps(self, workloads: list[Workload]) -> None:
@@ -155,7 +155,11 @@ def _options() -> argparse.Namespace:
     add("--memory", action="store_true", help="peak memory, a process for each contender")
     add("--startup", action="store_true", help="imports, configuring, starting values")
     add("--large", action="store_true", help="12 GB of tables in anycore alone")
-    add("--quick", action="store_true", help="tiny tables and 2 repetitions, to try the benchmark itself")
+    add(
+        "--quick",
+        action="store_true",
+        help="tiny tables and 2 repetitions, to try the benchmark itself; without start-up if not named",
+    )
     add("--json", type=Path, help="file of results, build/peers.json for --quick and --contenders")
     options = parser.parse_args()
     if options.quick:

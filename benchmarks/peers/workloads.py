@@ -111,7 +111,7 @@ def _catalogue() -> list[Workload]:
         ),
         Workload(name="threads", draws=both, contenders=("anycore", "anycore_one_thread")),
         Workload(name="single", num_tables=1, vocabulary_size=20_000_000, dimension=16, draws=both),
-        replace(small, draws=(Draw(1),), burst=10),
+        replace(small, draws=(Draw(1),), burst=5),
         Workload(name="tiny", batch_size=1, draws=(Draw(1),), burst=50),
         Workload(name="shared", num_tables=5, features_per_table=5, draws=both),
         Workload(name="sequence", num_tables=8, sequence=True),
