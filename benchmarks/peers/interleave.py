@@ -121,7 +121,9 @@ def _periods(
             # Again, for it may have compiled.
             took = _seconds(player, prepared)
         wanted = math.ceil(took * burst * repetitions / seconds)
-        periods[name] = max(1, min(wanted, (repetitions - 1) // (_FEWEST - 1)))
+        longest = max(1, (repetitions - 1) // (_FEWEST - 1))
+        # The ratios are to anycore's times in the same repetitions.
+        periods[name] = 1 if name in (REFERENCE, FLOOR) else min(wanted, longest)
     return periods
 
 
