@@ -148,7 +148,7 @@ def _options() -> argparse.Namespace:
     add("--contenders", nargs="+", default=[], help="beside anycore; the results do not go into the page")
     add("--threads", nargs="+", type=int, help="numbers of threads, a process each, instead of 2")
     add("--repetitions", type=int, default=15, help="of the contenders that are not slow")
-    add("--seconds", type=float, default=6, help="a contender that needs more for its turns on a draw takes fewer")
+    add("--seconds", type=float, default=10, help="a contender that needs more for its turns on a draw takes fewer")
     add("--memory-limit", type=float, default=18, metavar="GIB", help="contenders beyond it are left out")
     add("--huge-pages", action="store_true", help="for all contenders, not only NumPy's arrays (glibc, madvise)")
     add("--passive", action="store_true", help="OpenMP threads (torch, FBGEMM) sleep while waiting, for a busy machine")
