@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -252,6 +253,16 @@ def test_a_thread_may_enqueue_ahead() -> None:
     assert_same_bits(state(engine), state(patient))
 
 
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    """Threads take turns every few instructions."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("often_switched")
 def test_threads_may_each_drive_a_core() -> None:
     def run(engine: EmbeddingEngine, core: int) -> None:
         random = np.random.default_rng(core)

@@ -70,7 +70,7 @@ class EmbeddingEngine:
             self._tables = ShardedTables(self._plan, seed, self._workers, transport, timeout)
             self._num_cores = self._tables.num_cores
         pipelined = config.pipeline_execution_with_tensor_core
-        self._schedule = Schedule(self._num_cores, pipelined=pipelined, timeout=timeout)
+        self._schedule = Schedule(self._num_cores, pipelined=pipelined, timeout=timeout, together=transport is not None)
         self._keeps_gradients = pipelined or self._num_cores > 1
         # A partial, not a method: an engine in a circle would keep its tables until the garbage is collected.
         self._entries = lru_cache(maxsize=16)(partial(entries_of, self._plan))
@@ -197,20 +197,20 @@ class EmbeddingEngine:
         try:
             rates = read_learning_rates(self._plan, learning_rates)
             checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
-            with self._schedule.lock, uninterrupted():
-                step = self._schedule.next_to_send(core)
-                if step.learning_rates not in (None, rates):
-                    raise InputError(
-                        f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
-                        f"{step.learning_rates}, got {rates}"
-                    )
-                self._schedule.mark_sent(core, step, checked, rates)
         except InputError as error:
-            with self._schedule.lock:
-                if (due := self._schedule.due_with(core)) is not None:
-                    self._tables.refuse(f"gradients of step {due.number}", error)
+            self._refuse_gradients(core, error)
             raise
+        # One hold of the lock: no other thread may receive before the update that its step must see.
         with self._schedule.lock, uninterrupted():
+            step = self._schedule.next_to_send(core)
+            if step.learning_rates not in (None, rates):
+                different = InputError(
+                    f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
+                    f"{step.learning_rates}, got {rates}"
+                )
+                self._refuse_gradients(core, different)
+                raise different
+            self._schedule.mark_sent(core, step, checked, rates)
             self._apply_updates()
 
     def look_up(
@@ -351,17 +351,19 @@ class EmbeddingEngine:
         max_sequence_lengths: Sequence[int],
         num_features: Sequence[int],
     ) -> IdBatch:
-        attributes = (
-            None if table_ids is None else tuple(table_ids),
-            tuple(combiners),
-            tuple(max_sequence_lengths),
-            tuple(num_features),
-        )
+        lists = map(tuple, (combiners, max_sequence_lengths, num_features))
+        attributes: tuple[Any, ...] = (None if table_ids is None else tuple(table_ids), *lists)
         try:
             entries = self._entries(*attributes)
         except TypeError:  # what cannot be hashed is refused by name
             entries = entries_of(self._plan, *attributes)
         return read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
+
+    def _refuse_gradients(self, core: int, error: InputError) -> None:
+        """Tells other processes, if they wait for these gradients."""
+        with self._schedule.lock:
+            if (due := self._schedule.due_with(core)) is not None:
+                self._tables.refuse(f"gradients of step {due.number}", error)
 
     def _apply_updates(self, *, drain: bool = False) -> None:
         while (step := self._schedule.next_due(drain=drain)) is not None:

@@ -61,10 +61,12 @@ class Schedule:
     every earlier update; with it, in training, every earlier one but the last.
     """
 
-    def __init__(self, num_cores: int, *, pipelined: bool, timeout: float) -> None:
+    def __init__(self, num_cores: int, *, pipelined: bool, timeout: float, together: bool = False) -> None:
+        """`together`: the first core's receive is for all, so that it waits for all to enqueue."""
         self.lock = threading.Condition()
         self._num_cores = num_cores
         self._pipelined = pipelined
+        self._together = together
         self._timeout = timeout
         self._steps: dict[int, Step] = {}
         self._next_enqueue = [0] * num_cores
@@ -225,6 +227,8 @@ class Schedule:
             return f"{call}: step {self._next_enqueue[core]} was never enqueued; call enqueue(core={core}) first"
         step = self._steps[self._to_receive[core][0]]
         missing = self._missing_before(step)
+        if missing is None and self._together and not step.is_enqueued:
+            missing = f"the ids of all cores; call enqueue(core={step.batches.index(None)}) first"
         return missing and f"{call}: step {step.number} needs {missing}"
 
     def _missing_before(self, step: Step) -> str | None:

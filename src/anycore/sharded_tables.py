@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from anycore.agreement import agree, agree_on_config
 from anycore.arrays import address
 from anycore.background import Background
 from anycore.batch import IdBatch
-from anycore.errors import ConfigError
+from anycore.errors import ConfigError, InputError
 from anycore.exchange import Asked, CoreEntries, Wanted, asked, core_entries, wanted
 from anycore.gradients import Gradient
 from anycore.kernels import exchange
@@ -65,6 +65,9 @@ class ShardedTables:
         self._workers = workers
         config = plan.config
         rank, size = transport.rank, transport.size
+        # Enqueues go their own way, so that the next step's rows travel while this one computes.
+        self._ahead, self._calls = transport.channel(timeout), transport.channel(timeout)
+        agree_on_config(self._calls, config, seed)
         if size > config.num_tensor_cores:
             raise ConfigError(
                 f"{size} processes need at least as many cores, got num_tensor_cores {config.num_tensor_cores}; start "
@@ -73,11 +76,8 @@ class ShardedTables:
         cores = Sharding("cores", config.num_tensor_cores, size)
         self._cores = [cores.size(process) for process in range(size)]
         self.num_cores = self._cores[rank]
-        # Enqueues go their own way, so that the next step's rows travel while this one computes.
-        self._ahead, self._calls = transport.channel(timeout), transport.channel(timeout)
         self._background = Background("anycore-exchange")
         self._traffic = Traffic()
-        agree_on_config(self._calls, config, seed)
         self._shards = [
             _shards(Sharding(table.name, table.vocabulary_size, size, config.sharding_strategy))
             for table in config.tables
@@ -100,11 +100,15 @@ class ShardedTables:
 
     @contextmanager
     def agreed(self, call: str) -> Iterator[None]:
-        """Returns a context for the checks of a call that all processes make together: all pass, or all raise."""
+        """Returns a context for the checks of a call that all processes make together: all pass, or all raise.
+
+        A process whose check fails raises its own error, the others an InputError.
+        """
         try:
             yield
         except BaseException as error:
-            agree(self._calls, call, error)
+            with suppress(InputError):
+                agree(self._calls, call, error)
             raise
         agree(self._calls, call)
 

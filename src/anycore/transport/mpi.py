@@ -11,6 +11,9 @@ from anycore.transport.transport import Buffers, Transport
 _PAUSE = 50e-6
 """Seconds between two looks at what has arrived: short against a step, long against a look."""
 
+_given_up: list[Any] = []
+"""Requests that came to nothing in time. They keep their buffers, to which a late answer is still written."""
+
 
 class MPITransport(Transport):
     """The processes of a communicator of mpi4py, by default all."""
@@ -38,13 +41,13 @@ class MPITransport(Transport):
             if outgoing[target].size:
                 requests.append((target, self._communicator.Isend([outgoing[target], MPI.BYTE], target)))
         deadline = time.monotonic() + self._timeout
-        while requests:
-            try:
-                requests = [(other, request) for other, request in requests if not request.Test()]
-            except MPI.Exception as error:
-                raise TransportError(f"a process is gone: {error}") from error
-            if requests and time.monotonic() > deadline:
-                silent = ", ".join(map(str, sorted({other for other, _ in requests})))
-                raise TransportError(f"process {silent} did not answer within {self._timeout:g} s")
-            if requests:
+        try:
+            while requests := [(other, request) for other, request in requests if not request.Test()]:
+                if time.monotonic() > deadline:
+                    silent = ", ".join(map(str, sorted({other for other, _ in requests})))
+                    raise TransportError(f"process {silent} did not answer within {self._timeout:g} s")
                 time.sleep(_PAUSE)
+        except MPI.Exception as error:
+            raise TransportError(f"a process is gone: {error}") from error
+        finally:
+            _given_up.extend(requests)
