@@ -31,6 +31,15 @@ def test_optimizers_run_beside_the_floor_alone() -> None:
     assert set(draw["contenders"]) == {"anycore", "floor"}
 
 
+def test_who_is_slow_takes_fewer_turns_but_anycore_and_the_floor_take_all() -> None:
+    (result,) = interleave(
+        1, ["threads:adagrad"], tiny=True, chosen=[], repetitions=7, memory_bytes=8 << 30, seconds=1e-9
+    )
+    for draw in result["draws"].values():
+        turns = {name: times["repetitions"] for name, times in draw["contenders"].items()}
+        assert turns == {"anycore": 7, "anycore_one_thread": 3, "floor": 7}
+
+
 def test_who_needs_more_memory_than_there_is_or_has_no_such_optimizer_is_absent() -> None:
     (result,) = interleave(
         1, ["threads:adagrad"], tiny=True, chosen=[], repetitions=1, memory_bytes=(2 << 30) + 7_000_000, seconds=5.0

@@ -272,14 +272,3 @@ def test_what_is_taken_back_is_received_again_first() -> None:
         assert story.schedule.next_due() is None
     assert story.receive() == 1
     assert story.applied == [0]
-
-
-def test_rates_of_a_step_are_those_that_the_first_core_has_sent() -> None:
-    schedule = Schedule(2, pipelined=False, timeout=0.02)
-    with schedule.lock:
-        for core in range(2):
-            step = schedule.enqueue(core, "batch", BACKWARD)
-        schedule.mark_sent(0, schedule.next_to_send(0, (0.5,)), "gradients", (0.5,))
-        with pytest.raises(InputError, match=r"send_gradients\(core=1\): learning_rates .* \(0.5,\), got \(0.25,\)"):
-            schedule.next_to_send(1, (0.25,))
-        assert schedule.next_to_send(1, (0.5,)) is schedule.next_to_send(1) is step

@@ -62,7 +62,8 @@ def test_all_cores_send_anew_what_was_not_applied() -> None:
     story.send(0)
     with story.schedule.lock:
         step = story.schedule.next_to_send(1)
-        assert story.schedule.would_be_due(step)
+        assert story.schedule.due_with(1) is step
+        assert story.schedule.due_with(0) is None
         story.schedule.mark_unsent(step)
     assert [story.send(core) for core in (0, 1)] == [0, 0]
     assert story.applied == [0]

@@ -305,6 +305,18 @@ def test_optimizers_and_initializers_of_a_caller_are_shared_too() -> None:
     assert (one["t"]["parameters"] == 1).all(axis=1).tolist() == [False, True, True, False]
 
 
+def test_a_process_receives_when_all_its_cores_have_enqueued() -> None:
+    def program(transport: Transport) -> Any:
+        engine = EmbeddingEngine(small_engine(num_tensor_cores=4).config, transport=transport, timeout=0.5)
+        engine.enqueue([[0, 1]])
+        with pytest.raises(CallOrderError, match=r"step 0 needs the ids of all cores; call enqueue\(core=1\) first"):
+            engine.receive_activations()
+        engine.enqueue([[2, 3]], core=1)
+        return [engine.receive_activations(core)[0].shape for core in (0, 1)]
+
+    assert unless_raised(in_processes(2, program)) == [[(2, 2), (2, 2)]] * 2
+
+
 def test_more_processes_than_cores_are_refused() -> None:
     errors = in_processes(2, lambda transport: engines(transport, num_tensor_cores=1))
     assert all("2 processes need at least as many cores" in str(error) for error in errors)

@@ -56,7 +56,7 @@ class Benchmark:
         if options.large:
             for workload in chosen(_LARGE):
                 self._memory(workload, ("anycore",))
-        if rest or options.startup:
+        if options.startup or (rest and not options.quick):
             self._startup()
 
     def _all_steps(self, workloads: list[Workload]) -> None:
@@ -148,14 +148,18 @@ def _options() -> argparse.Namespace:
     add("--contenders", nargs="+", default=[], help="beside anycore; the results do not go into the page")
     add("--threads", nargs="+", type=int, help="numbers of threads, a process each, instead of 2")
     add("--repetitions", type=int, default=15, help="of the contenders that are not slow")
-    add("--seconds", type=float, default=8, help="a contender that needs more for its turns on a draw takes fewer")
+    add("--seconds", type=float, default=10, help="a contender that needs more for its turns on a draw takes fewer")
     add("--memory-limit", type=float, default=18, metavar="GIB", help="contenders beyond it are left out")
     add("--huge-pages", action="store_true", help="for all contenders, not only NumPy's arrays (glibc, madvise)")
     add("--passive", action="store_true", help="OpenMP threads (torch, FBGEMM) sleep while waiting, for a busy machine")
     add("--memory", action="store_true", help="peak memory, a process for each contender")
     add("--startup", action="store_true", help="imports, configuring, starting values")
     add("--large", action="store_true", help="12 GB of tables in anycore alone")
-    add("--quick", action="store_true", help="tiny tables and 2 repetitions, to try the benchmark itself")
+    add(
+        "--quick",
+        action="store_true",
+        help="tiny tables and 2 repetitions, to try the benchmark itself; without start-up if not named",
+    )
     add("--json", type=Path, help="file of results, build/peers.json for --quick and --contenders")
     options = parser.parse_args()
     if options.quick:

@@ -20,8 +20,8 @@ from peers.workloads import Draw, Workload, named
 FLOOR = "floor"
 _FEWEST = 3
 """Repetitions of the slowest contender."""
-_SLOW = 3.0
-"""Seconds after which nobody is warmed up again."""
+_SLOW = 1.0
+"""Seconds after which nobody is warmed up again: the comparison of numbers has compiled the step already."""
 _FRAMEWORKS_BYTES = 2 << 30
 """What all imported libraries and their pools take."""
 _GRADIENT_COPIES = 3
@@ -121,7 +121,9 @@ def _periods(
             # Again, for it may have compiled.
             took = _seconds(player, prepared)
         wanted = math.ceil(took * burst * repetitions / seconds)
-        periods[name] = max(1, min(wanted, (repetitions - 1) // (_FEWEST - 1)))
+        longest = max(1, (repetitions - 1) // (_FEWEST - 1))
+        # The ratios are to anycore's times in the same repetitions.
+        periods[name] = 1 if name in (REFERENCE, FLOOR) else min(wanted, longest)
     return periods
 
 

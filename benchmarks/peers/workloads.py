@@ -102,7 +102,7 @@ def _catalogue() -> list[Workload]:
     small = Workload(name="small", num_tables=500, vocabulary_size=10_000, dimension=16, batch_size=64)
     return [
         dlrm,
-        replace(dlrm, optimizer="stochastic_gradient_descent"),
+        replace(dlrm, optimizer="stochastic_gradient_descent", draws=both),
         replace(dlrm, optimizer="row_wise_adagrad"),
         replace(dlrm, optimizer="adam", draws=both),
         *(
@@ -111,11 +111,11 @@ def _catalogue() -> list[Workload]:
         ),
         Workload(name="threads", draws=both, contenders=("anycore", "anycore_one_thread")),
         Workload(name="single", num_tables=1, vocabulary_size=20_000_000, dimension=16, draws=both),
-        replace(small, draws=(Draw(1),), burst=10),
+        replace(small, draws=(Draw(1),), burst=5),
         Workload(name="tiny", batch_size=1, draws=(Draw(1),), burst=50),
         Workload(name="shared", num_tables=5, features_per_table=5, draws=both),
         Workload(name="sequence", num_tables=8, sequence=True),
-        Workload(name="mean", weighted_mean=True, draws=both),
+        Workload(name="mean", weighted_mean=True),
         replace(eight, name="ids", draws=tuple(map(Draw, (1, 2, 5, 10, 20, 50, 100)))),
         *(replace(eight, name=f"dimension-{d}", dimension=d) for d in (8, 16, 64, 128, 256)),
         *(replace(line, name=f"vocabulary-1e{digits}", vocabulary_size=10**digits) for digits in (4, 5, 6, 7, 8)),

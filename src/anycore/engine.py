@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -98,10 +97,8 @@ class EmbeddingEngine:
                 f"expected {len(self.config.features)} input_shapes, one for each feature, got {len(input_shapes)} "
                 "(FeatureDescriptor.input_shape)"
             )
-        features = [
-            replace(feature, input_shape=shape)
-            for feature, shape in zip(self.config.features, input_shapes, strict=True)
-        ]
+        shaped = zip(self.config.features, input_shapes, strict=True)
+        features = [replace(feature, input_shape=shape) for feature, shape in shaped]
         plan = Plan(replace(self.config, features=features))
         with self._schedule.lock:
             self._apply_updates(drain=True)
@@ -197,13 +194,22 @@ class EmbeddingEngine:
         Source: `SendTPUEmbeddingGradients`, TensorFlow 2.21.
         """
         self._check_core("send_gradients", core)
-        with self._told_to_others(core):
+        try:
             rates = read_learning_rates(self._plan, learning_rates)
             checked = read_gradients(self._plan, gradients, copy=self._keeps_gradients)
-        # No other thread may receive before the update that its step must see.
+        except InputError as error:
+            self._refuse_gradients(core, error)
+            raise
+        # One hold of the lock: no other thread may receive before the update that its step must see.
         with self._schedule.lock, uninterrupted():
-            with self._told_to_others(core):
-                step = self._schedule.next_to_send(core, rates)
+            step = self._schedule.next_to_send(core)
+            if step.learning_rates not in (None, rates):
+                different = InputError(
+                    f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
+                    f"{step.learning_rates}, got {rates}"
+                )
+                self._refuse_gradients(core, different)
+                raise different
             self._schedule.mark_sent(core, step, checked, rates)
             self._apply_updates()
 
@@ -353,17 +359,11 @@ class EmbeddingEngine:
             entries = entries_of(self._plan, *attributes)
         return read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
 
-    @contextmanager
-    def _told_to_others(self, core: int) -> Iterator[None]:
-        """Returns a context for checks of a core's gradients; what they refuse, other processes learn of."""
-        try:
-            yield
-        except InputError as error:
-            with self._schedule.lock:
-                step = self._schedule.next_to_send(core)
-                if self._schedule.would_be_due(step):
-                    self._tables.refuse(f"gradients of step {step.number}", error)
-            raise
+    def _refuse_gradients(self, core: int, error: InputError) -> None:
+        """Tells other processes, if they wait for these gradients."""
+        with self._schedule.lock:
+            if (due := self._schedule.due_with(core)) is not None:
+                self._tables.refuse(f"gradients of step {due.number}", error)
 
     def _apply_updates(self, *, drain: bool = False) -> None:
         while (step := self._schedule.next_due(drain=drain)) is not None:

@@ -150,22 +150,16 @@ class Schedule:
         for number in self._steps:
             raise CallOrderError(f"{call}: step {number} is under way; finish it first")
 
-    def next_to_send(self, core: int, learning_rates: tuple[float, ...] | None = None) -> Step:
+    def next_to_send(self, core: int) -> Step:
         """Returns the step whose gradients the core must send next.
 
-        Raises: CallOrderError when no received training step waits for gradients of this core; InputError when other
-        cores have sent that step's with other rates.
+        Raises: CallOrderError when no received training step waits for gradients of this core.
         """
         for step in self._training_steps():
-            if step.gradients[core] is None and step.batches[core] is not None:
-                if core not in step.received and step.mode != Mode.BACKWARD_PASS_ONLY:
-                    break
-                if None not in (learning_rates, step.learning_rates) and learning_rates != step.learning_rates:
-                    raise InputError(
-                        f"send_gradients(core={core}): learning_rates must equal those of the other cores, "
-                        f"{step.learning_rates}, got {learning_rates}"
-                    )
+            if self._waits_for(step, core):
                 return step
+            if step.gradients[core] is None and step.batches[core] is not None:
+                break
         self._check_given_up(f"send_gradients(core={core})", core)
         raise CallOrderError(
             f"send_gradients(core={core}): no training step waits for gradients; "
@@ -201,9 +195,10 @@ class Schedule:
             return None
         return step
 
-    def would_be_due(self, step: Step) -> bool:
-        """Returns whether the step's update is what comes next, once all its gradients are there."""
-        return next(self._training_steps(), None) is step and not self._is_held(step)
+    def due_with(self, core: int) -> Step | None:
+        """Returns the step whose update comes next and waits for the core's gradients, or None."""
+        step = next(self._training_steps(), None)
+        return step if step is not None and self._waits_for(step, core) and not self._is_held(step) else None
 
     def mark_applied(self, step: Step) -> None:
         """Forgets a step, at the moment before its update begins: from then on it counts as done."""
@@ -215,6 +210,11 @@ class Schedule:
             return False
         following = next((later for later in self._training_steps() if later.number > step.number), None)
         return following is None or not following.is_received
+
+    def _waits_for(self, step: Step, core: int) -> bool:
+        """Returns whether the core has what it needs to send the step's gradients, and has not sent them."""
+        is_received = core in step.received or step.mode == Mode.BACKWARD_PASS_ONLY
+        return is_received and step.gradients[core] is None and step.batches[core] is not None
 
     def _training_steps(self) -> Iterator[Step]:
         return (step for _, step in sorted(self._steps.items()) if step.trains)
