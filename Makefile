@@ -30,7 +30,8 @@ bench: $(VENV)/.test
 	@$(RUN) benchmarks/tensorflow_step.py $(ARGS)
 	@$(RUN) benchmarks/torch_step.py $(ARGS)
 	@$(RUN) benchmarks/jax_step.py $(ARGS)
-	@$(RUN) benchmarks/exchange.py $(ARGS)
+	@$(RUN) benchmarks/keras_step.py
+	@$(RUN) benchmarks/exchange.py
 
 # Other engines beside this one, in an environment of their own; the page is made of all results so far.
 bench-peers: $(PEERS)/.peers

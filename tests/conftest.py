@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+import pytest
 from hypothesis import settings
+
+from anycore import ops
 
 # TensorFlow greets on standard error, and with oneDNN its sums are not those of its plain kernels.
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -29,3 +33,11 @@ collect_ignore = [] if find_spec("triton") else ["test_triton.py"]
 # run it in processes of their own.
 modules: dict[str, Any] = sys.modules
 modules["triton"] = None
+
+
+@pytest.fixture(autouse=True)
+def _no_embedding_system() -> Iterator[None]:
+    """Every test begins and ends without the process's one embedding system."""
+    ops.shutdown_tpu_system()
+    yield
+    ops.shutdown_tpu_system()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from anycore.tensorflow.embedding import TPUEmbedding
 
 State = dict[str, np.ndarray]
 KEYS = ["user", "user/accumulators", "user/linears", "video", "video/accumulators", "video/linears"]
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 def ftrl(**options: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,13 +33,6 @@ def configuration() -> bytes:
 CONFIG = configuration()
 VERSIONS = {"": (), "_v2": (b"partitions", b"buffers", b"topology")}
 versions = pytest.mark.parametrize("version", VERSIONS)
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
 
 
 def call(name: str, version: str, *arguments: Any, **keywords: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,12 +35,6 @@ from anycore import ops
 from anycore.tensorflow.embedding import TPUEmbedding
 
 SGD = embedding.SGD(0.1)
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 def as_written(step: Any) -> Any:

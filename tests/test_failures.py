@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,8 @@ from anycore.tensorflow.failures import status_of
 
 
 @pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
+def _kernels() -> None:
     register_kernels()
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
 
 
 def receive(call: Any, count: int = 2, config: bytes = BY_FEATURE) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,6 @@ def configuration(mode: str = "TRAINING", cores: int = 1, rows: int = 4) -> byte
 
 CONFIG = configuration()
 OTHER = configuration(rows=5)
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])

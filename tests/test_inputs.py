@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,6 @@ from tensorflow_embeddings import (
 from anycore import ops
 from anycore.tensorflow.embedding import TPUEmbedding
 from anycore.tensorflow.inputs import op_inputs
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 def lists(tensor: Any, weight: Any = None, **options: Any) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,8 @@ RATES = floats(0.25)
 
 
 @pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
+def _kernels() -> None:
     register_kernels()
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 import tensorflow as tf
 from tensorflow_embeddings import one_feature, parameters
 
-from anycore import ops
 from anycore.tensorflow.embedding import TPUEmbedding
 
 function: Callable[[Any], Any] = tf.function
@@ -22,12 +21,6 @@ function_without_inputs: Callable[[Any], Any] = tf.function(input_signature=[])
 
 IDS = tf.constant([3, 5])
 GRADIENT = tf.ones([2, 2])
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -240,15 +240,6 @@ def expected() -> State:
     return by_engine()
 
 
-@pytest.fixture
-def embedding_system() -> Iterator[None]:
-    """The process' one embedding system, free before and after."""
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
-    register_kernels()
-
-
 WAYS = [
     by_operations,
     by_tensorflow_operations,
@@ -259,7 +250,6 @@ WAYS = [
 ]
 
 
-@pytest.mark.usefixtures("embedding_system")
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_gives_the_bits_of_the_engine(way: Callable[[], State], expected: State) -> None:
     assert_same(way(), expected)

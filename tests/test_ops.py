@@ -6,7 +6,6 @@ import inspect
 import re
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -40,13 +39,6 @@ FAMILY = {
 }
 # TensorFlow registers the others for its graph passes alone.
 WITH_WRAPPER = sorted(name for name, definition in FAMILY.items() if hasattr(tf.raw_ops, definition.name))
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
 
 
 def test_the_whole_family_is_there_by_name() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +18,6 @@ class Owner:
     """Something that a weak reference can be made to."""
 
     me: Any = None
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
 
 
 def test_one_owner_at_a_time() -> None:

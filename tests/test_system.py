@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,12 +11,6 @@ from anycore.config import parse
 from anycore.ops import system
 from anycore.optimizers import Adagrad
 from anycore.proto import TPUEmbeddingConfiguration
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 def configuration() -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,15 +30,6 @@ from tensorflow_recipes import (
     recipe,
     train_step,
 )
-
-from anycore import ops
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
-
 
 each_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS)
 each_kind = pytest.mark.parametrize("kind", PLAIN)

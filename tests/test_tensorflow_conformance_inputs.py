@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,12 +27,6 @@ from anycore import ops
 from anycore.tensorflow import TPUEmbedding
 
 SGD = embedding.SGD(0.1)
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 each_kind = pytest.mark.parametrize("kind", ["sparse", "ragged"])

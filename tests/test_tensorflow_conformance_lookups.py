@@ -6,7 +6,6 @@ entries of no or negative weight are left out of means, and rows without ids at 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,9 @@ from tensorflow_embeddings import counting, embedding, ragged, sparse
 from tensorflow_interfaces import ByFeature, OfClass
 from tensorflow_recipes import dense, each_interface, look_up
 
-from anycore import ops
-
 BATCH, LENGTH, ROWS_OF_TABLE = 4, 3, 50
 COMBINERS = ("sum", "mean", "sqrtn")
 SGD = embedding.SGD(0.1)
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 class Draw:

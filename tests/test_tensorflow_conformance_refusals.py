@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,16 +11,9 @@ from tensorflow_embeddings import ACTIVATIONS, ROWS, embedding, feature_config
 from tensorflow_interfaces import ByFeature, configuration
 from tensorflow_recipes import HALF, MORE, PLAIN, assert_close, each_mode, look_up
 
-from anycore import ops
 from anycore.tensorflow import TPUEmbedding, register_kernels
 
 SGD = embedding.SGD(0.1)
-
-
-@pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
-    yield
-    ops.shutdown_tpu_system()
 
 
 # The class.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import resource
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,8 @@ DTYPES = [
 
 
 @pytest.fixture(autouse=True)
-def _no_system() -> Iterator[None]:
+def _kernels() -> None:
     register_kernels()
-    ops.shutdown_tpu_system()
-    yield
-    ops.shutdown_tpu_system()
 
 
 def noting(operation: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
