@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,23 @@ def test_a_refused_enqueue_gives_up_its_step_on_all_cores() -> None:
         engine.receive_activations(core)
         engine.send_gradients([np.ones((2, 2))], core=core)
     assert [row[0] for row in parameters(engine)] == [-2, 2, 2, 6]
+
+
+def test_an_interrupted_enqueue_is_queued_and_gives_up_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = small_engine(num_tensor_cores=2)
+    enqueue = engine._schedule.enqueue
+
+    def interrupted(*arguments: Any) -> Any:
+        step = enqueue(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        return step
+
+    monkeypatch.setattr(engine._schedule, "enqueue", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.enqueue([[1, 1]], core=0)
+    monkeypatch.undo()
+    engine.enqueue([[2, 2]], core=1)
+    assert [engine.receive_activations(core)[0].tolist() for core in (0, 1)] == [[[2, 3]] * 2, [[4, 5]] * 2]
 
 
 @pytest.mark.parametrize("call", ["enqueue", "receive_activations", "send_gradients"])

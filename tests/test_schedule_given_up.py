@@ -54,6 +54,31 @@ def test_what_a_core_has_enqueued_after_the_step_given_up_stays() -> None:
     assert [story.receive(core) for core in (0, 1)] == [1, 1]
 
 
+def test_several_steps_given_up_leave_the_others_whole() -> None:
+    story = Story(num_cores=2)
+    for _ in range(3):
+        story.enqueue(core=0)
+    refuse(story, core=1)  # of step 0
+    for _ in range(2):
+        story.enqueue(core=1)
+    refuse(story, core=0)  # of step 3
+    assert [story.enqueue(core=1).number, story.enqueue(core=0).number] == [4, 4]
+    for number in (1, 2, 4):
+        for core in (0, 1):
+            assert story.receive(core) == number
+        for core in (0, 1):
+            assert story.send(core) == number
+    assert story.applied == [1, 2, 4]
+
+
+def test_a_core_that_is_behind_skips_none_but_the_one_given_up() -> None:
+    story = Story(num_cores=2)
+    story.enqueue(core=0)
+    refuse(story, core=0)  # of step 1, while core 1 has step 0 before it
+    assert [story.enqueue(core=1).number for _ in range(2)] == [0, 2]
+    assert story.enqueue(core=0).number == 2
+
+
 def test_all_cores_send_anew_what_was_not_applied() -> None:
     story = Story(num_cores=2)
     for core in (0, 1):

@@ -55,13 +55,11 @@ class EmbeddingEngine:
             raise ConfigError(
                 f"an engine needs an EmbeddingConfig, got {type(config).__name__}: EmbeddingConfig.from_proto reads one"
             )
-        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 1):
-            raise ConfigError(f"num_threads must be an integer and at least 1, got {num_threads!r}")
         if not isinstance(timeout, int | float) or not 0 <= timeout <= threading.TIMEOUT_MAX:
             raise ConfigError(f"timeout must be seconds, from 0 to {threading.TIMEOUT_MAX:g}, got {timeout!r}")
         self.config, self.transport = config, transport
         self._plan = Plan(config)
-        self._workers = workers(num_threads or available_threads())
+        self._workers = workers(available_threads() if num_threads is None else num_threads)
         self._tables: Tables | ShardedTables
         if transport is None:
             self._num_cores = config.num_tensor_cores
@@ -97,8 +95,7 @@ class EmbeddingEngine:
                 f"expected {len(self.config.features)} input_shapes, one for each feature, got {len(input_shapes)} "
                 "(FeatureDescriptor.input_shape)"
             )
-        shaped = zip(self.config.features, input_shapes, strict=True)
-        features = [replace(feature, input_shape=shape) for feature, shape in shaped]
+        features = [replace(f, input_shape=shape) for f, shape in zip(self.config.features, input_shapes, strict=True)]
         plan = Plan(replace(self.config, features=features))
         with self._schedule.lock:
             self._apply_updates(drain=True)
@@ -129,6 +126,7 @@ class EmbeddingEngine:
         Source: the EnqueueTPUEmbedding… ops, TensorFlow 2.21.
         """
         self._check_core("enqueue", core)
+        step = None
         try:
             step_mode = mode_of(self.config, mode)
             batch = self._read(inputs, table_ids, combiners, max_sequence_lengths, num_features)
@@ -138,9 +136,10 @@ class EmbeddingEngine:
                     call = f"step {step.number}, mode {step_mode.name}"
                     step.ids = self._tables.begin(step.batches, call, trains=step.trains, ahead=True)
         except BaseException as error:
-            with self._schedule.lock:
-                number = self._schedule.refuse(core, error)
-                self._tables.refuse(f"ids of step {number}", error, ahead=True)
+            if step is None:  # else it is queued, and Ctrl-C came meanwhile
+                with self._schedule.lock:
+                    number = self._schedule.refuse(core, error)
+                    self._tables.refuse(f"ids of step {number}", error, ahead=True)
             raise
         if step.trains and step.is_enqueued and not self._tables.works_ahead:
             step.ids.result()
@@ -373,8 +372,8 @@ class EmbeddingEngine:
                 self._schedule.mark_applied(step)  # the processes gave it up, so there is nothing to update
                 raise
             try:
-                rates = step.learning_rates or ()
-                apply = self._tables.prepare_update(ids, step.gradients, rates, f"step {step.number}")
+                rates, call = step.learning_rates or (), f"step {step.number}"
+                apply = self._tables.prepare_update(ids, step.gradients, rates, call)
             except (InputError, CallOrderError):
                 self._schedule.mark_unsent(step)
                 raise

@@ -73,11 +73,13 @@ class Schedule:
         self._to_receive: list[deque[int]] = [deque() for _ in range(num_cores)]
         self._given_up: dict[int, str] = {}
         """Why the last batch of a core was taken back; until it enqueues the next one."""
+        self._refused: set[int] = set()
+        """Numbers of steps given up, which cores that have not come to them leave out."""
         self._closed: str | None = None
 
     def enqueue(self, core: int, batch: Any, mode: Mode) -> Step:
         """Returns the step that the core's batch joins. Raises: InputError when other cores are in another mode."""
-        number = self._next_enqueue[core]
+        number = self._next_number(core)
         step = self._steps.get(number)
         if step is None:
             step = Step(number, mode, [None] * self._num_cores, [None] * self._num_cores)
@@ -90,7 +92,7 @@ class Schedule:
         self._steps[number] = step
         if mode != Mode.BACKWARD_PASS_ONLY:
             self._to_receive[core].append(number)
-        self._next_enqueue[core] += 1
+        self._next_enqueue[core] = number + 1
         self._given_up.pop(core, None)
         self.lock.notify_all()
         return step
@@ -101,8 +103,9 @@ class Schedule:
         The batches of other cores would be joined by that of another step. No update of this step has happened, for it
         waits for this core. Those that have enqueued learn of it when they receive or send, unless they go on.
         """
-        number = self._next_enqueue[core]
+        number = self._next_number(core)
         self._steps.pop(number, None)
+        self._refused = {refused for refused in self._refused if refused >= min(self._next_enqueue)} | {number}
         for other, following in enumerate(self._next_enqueue):
             if following > number:
                 self._given_up[other] = (
@@ -110,7 +113,6 @@ class Schedule:
                 )
                 if number in self._to_receive[other]:
                     self._to_receive[other].remove(number)
-            self._next_enqueue[other] = max(following, number + 1)
         self.lock.notify_all()
         return number
 
@@ -205,6 +207,13 @@ class Schedule:
         del self._steps[step.number]
         self.lock.notify_all()
 
+    def _next_number(self, core: int) -> int:
+        """Returns the number of the step that the core's next batch joins."""
+        number = self._next_enqueue[core]
+        while number in self._refused:
+            number += 1
+        return number
+
     def _is_held(self, step: Step) -> bool:
         if not self._pipelined or step.mode != Mode.TRAINING:
             return False
@@ -229,7 +238,7 @@ class Schedule:
                     f"{call}: all that was enqueued is received or has no activations; "
                     f"call send_gradients(core={core}) or enqueue(core={core}) first"
                 )
-            return f"{call}: step {self._next_enqueue[core]} was never enqueued; call enqueue(core={core}) first"
+            return f"{call}: step {self._next_number(core)} was never enqueued; call enqueue(core={core}) first"
         step = self._steps[self._to_receive[core][0]]
         missing = self._missing_before(step)
         if missing is None and self._together and not step.is_enqueued:

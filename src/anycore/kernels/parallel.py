@@ -116,7 +116,12 @@ _making = threading.Lock()
 
 
 def workers(num_threads: int) -> Workers:
-    """Returns the process's workers for that number of threads; engines share them."""
+    """Returns the process's workers for that number of threads; engines share them.
+
+    Raises: ConfigError when it is no positive integer.
+    """
+    if not isinstance(num_threads, int) or num_threads < 1:
+        raise ConfigError(f"num_threads must be an integer and at least 1, got {num_threads!r}")
     with _making:
         if num_threads not in _pools:
             _pools[num_threads] = Workers(num_threads)
