@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from anycore.kernels.pointers import fetch_add, floats, prefetch
+from anycore.kernels.pointers import fetch_add, floats, prefetch_record
 from anycore.kernels.records import ADDRESS, DIMENSION, STRIDE
 
-_AHEAD = 16
+_AHEAD = 24
 _LINE_FLOATS = 16
 _ONE = np.float32(1)
 
@@ -27,7 +27,7 @@ def gather(counter, tasks, tables, ids, splits, sums):
         end = splits[last]
         for i in range(splits[first], end):
             if i + _AHEAD < end:
-                prefetch(address + ids[i + _AHEAD] * stride, dimension * 4)
+                prefetch_record(address + ids[i + _AHEAD] * stride, dimension * 4)
             row = floats(address + ids[i] * stride, dimension)
             for d in range(0, dimension, _LINE_FLOATS):
                 total += row[d]
@@ -44,7 +44,7 @@ def read_modify_write(counter, tasks, tables, rows):
         address, stride = tables[table, ADDRESS], tables[table, STRIDE]
         for k in range(first, last):
             if k + _AHEAD < last:
-                prefetch(address + rows[k + _AHEAD] * stride, stride)
+                prefetch_record(address + rows[k + _AHEAD] * stride, stride)
             record = floats(address + rows[k] * stride, stride // 4)
             for d in range(len(record)):
                 record[d] += _ONE

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from anycore.kernels.pointers import FLOAT_BYTES, fetch_add, floats, prefetch
+from anycore.kernels.pointers import FLOAT_BYTES, fetch_add, floats, prefetch, prefetch_record
 from anycore.kernels.records import ADDRESS, DIMENSION, STRIDE
 from anycore.kernels.sort import OFFSET, TABLE
 from anycore.kernels.update import sum_places
@@ -130,7 +130,7 @@ def gather(counter, tasks, tables, rows, parameters):
         address, stride, dimension = tables[table, ADDRESS], tables[table, STRIDE], tables[table, DIMENSION]
         for k in range(first, last):
             if k + _AHEAD < last:
-                prefetch(address + rows[k + _AHEAD] * stride, dimension * FLOAT_BYTES)
+                prefetch_record(address + rows[k + _AHEAD] * stride, dimension * FLOAT_BYTES)
             row = floats(address + rows[k] * stride, dimension)
             target = parameters[place + (k - first) * dimension :]
             for d in range(dimension):

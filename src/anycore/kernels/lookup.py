@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from anycore.kernels.pointers import FLOAT_BYTES, fetch_add, floats, prefetch
+from anycore.kernels.pointers import FLOAT_BYTES, fetch_add, floats, prefetch_record
 from anycore.kernels.records import ADDRESS, DIMENSION, STRIDE
 
-_AHEAD = 16
+_AHEAD = 24
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _HALF = np.float32(0.5)
@@ -32,7 +32,7 @@ def lookup(counter, tasks, tables, quantization, ids, splits, gains, weighted, o
         gain = _ONE
         end = splits[last]
         for i in range(splits[first], min(splits[first] + _AHEAD, end)):
-            prefetch(address + ids[i] * stride, dimension * FLOAT_BYTES)
+            prefetch_record(address + ids[i] * stride, dimension * FLOAT_BYTES)
         for sample in range(first, last):
             output = floats(outputs[activation] + sample * dimension * FLOAT_BYTES, dimension)
             if splits[sample] == splits[sample + 1]:
@@ -40,7 +40,7 @@ def lookup(counter, tasks, tables, quantization, ids, splits, gains, weighted, o
                     output[d] = _ZERO
             for i in range(splits[sample], splits[sample + 1]):
                 if i + _AHEAD < end:
-                    prefetch(address + ids[i + _AHEAD] * stride, dimension * FLOAT_BYTES)
+                    prefetch_record(address + ids[i + _AHEAD] * stride, dimension * FLOAT_BYTES)
                 if weighted[table]:
                     gain = gains[i]
                 row = floats(address + ids[i] * stride, dimension)

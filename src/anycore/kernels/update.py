@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from anycore.kernels.pointers import FLOAT_BYTES, call_step, fetch_add, floats, prefetch
+from anycore.kernels.pointers import FLOAT_BYTES, call_step, fetch_add, floats, prefetch, prefetch_record
 from anycore.kernels.records import ADDRESS, DIMENSION, STRIDE
 
 STEP, ACCUMULATE, EVERY_ROW = range(3)
 """Columns of `optimizers` int64[T, 3]: address of the compiled step; whether the occurrences of a row are summed and
 applied once, or applied one by one; whether rows that no id touched are updated too, with a zero gradient."""
 
-_AHEAD = 8
+_AHEAD = 12
 _ONE = np.float32(1)
 
 
@@ -65,11 +65,11 @@ def update(
         samples_per_core = sample_offsets[table + 1] - sample_offsets[table]
         gradients = gradient_rows[sample_offsets[table] * num_cores :]
         for k in range(first, min(first + _AHEAD, last)):
-            prefetch(address + rows[k] * stride, stride)
+            prefetch_record(address + rows[k] * stride, stride)
             prefetch(gradients[samples[starts[k]]], dimension * FLOAT_BYTES)
         for k in range(first, last):
             if k + _AHEAD < last:
-                prefetch(address + rows[k + _AHEAD] * stride, stride)
+                prefetch_record(address + rows[k + _AHEAD] * stride, stride)
                 prefetch(gradients[samples[starts[k + _AHEAD]]], dimension * FLOAT_BYTES)
             if every_row:
                 for untouched in range(row, rows[k]):
