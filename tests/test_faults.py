@@ -25,7 +25,7 @@ from launched import MPIEXEC, ROOT, TORCHRUN, environment, mpiexec, torchrun
 from anycore import EmbeddingEngine
 
 PROGRAM = str(ROOT / "tests" / "fault_program.py")
-KILLS = int(os.environ.get("ANYCORE_KILLS", "6"))
+KILLS = int(os.environ.get("ANYCORE_KILLS", "20"))
 SIZE = 3
 
 # Refusals

@@ -10,7 +10,7 @@ import pytest
 from numba import njit
 
 from anycore.arrays import address
-from anycore.kernels.pointers import call_step, fetch_add, floats, integers, prefetch
+from anycore.kernels.pointers import call_step, fetch_add, floats, integers, prefetch, prefetch_record
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -53,6 +53,7 @@ def call_twice(function: Any, record: Any, gradient: Any, dimension: Any, settin
 @compiled
 def ask_for(at: Any, size: Any) -> Any:
     prefetch(at, size)
+    prefetch_record(at, size)
     return at
 
 
@@ -90,7 +91,7 @@ def test_call_step_passes_every_argument() -> None:
     assert calls == [(2**40, -(2**50), 3, 2**62), (2**40 + 4, -(2**50) + 4, 2, 2**62)]
 
 
-@pytest.mark.parametrize("size", [0, 1, 64, 1000])
+@pytest.mark.parametrize("size", [0, 1, 64, 256, 300, 512, 1000])
 def test_prefetch_touches_nothing(size: int) -> None:
     """It is a hint, so that an address next to the last page of a table does no harm."""
     array = np.zeros(16, np.float32)
