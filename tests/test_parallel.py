@@ -201,6 +201,12 @@ def test_a_failing_job_reaches_the_caller(pool: Workers) -> None:
 # Threads of a process
 
 
+@pytest.mark.parametrize("number", [0, -1, 1.5, None])
+def test_the_number_of_threads_is_a_positive_integer(number: Any) -> None:
+    with pytest.raises(ConfigError, match=f"num_threads must be an integer and at least 1, got {number}"):
+        workers(number)
+
+
 def test_workers_are_shared() -> None:
     assert workers(2) is workers(2)
     assert workers(2) is not workers(3)

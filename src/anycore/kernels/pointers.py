@@ -87,7 +87,7 @@ def integers(address, size):
 
 @njit(nogil=True, cache=True)
 def prefetch(address, size):
-    """Asks for the cache lines of `size` bytes at `address`, which are likely to be near: in a cache or in a row."""
+    """Asks for the cache lines of `size` bytes at `address`; for memory that is often in a cache, as gradients are."""
     for offset in range(0, size, _CACHE_LINE):
         _prefetch_line(address + offset)
 
