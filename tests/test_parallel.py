@@ -67,7 +67,7 @@ def test_kernel_is_called_in_every_thread_or_only_in_the_callers(pool: Workers, 
     assert len(calls) == len(threads) == barrier.parties
     assert threading.get_ident() in threads
     counter = calls[0][1]
-    assert (counter.dtype, counter.tolist()) == (np.int64, [0])
+    assert (counter.dtype, counter.tolist()) == (np.int64, [0, 0])
     assert all(call[1] is counter and call[2:] == (1, "two") for call in calls)
 
 

@@ -57,9 +57,10 @@ def sort(vocabularies: list[int], samples: list[int], cores: list[Core], pieces:
     sorted_samples, gains = np.full(count, -9, np.int32), np.full(count, np.nan, np.float32)
     rows, starts = np.full((2, count + len(segments)), -9)
     distinct = np.full(len(segments), -9)
+    scratch = np.empty((WORKERS.num_threads, 3, segments[:, COUNT].max() + 1), np.uint64)
     WORKERS.run(
         sort_rows,
-        *(tables, sample_offsets, addresses, weighted, segments),
+        *(tables, sample_offsets, addresses, weighted, segments, scratch),
         *(sorted_samples, gains, rows, starts, distinct),
     )
     found: list[tuple[Any, ...]] = []
@@ -152,14 +153,26 @@ def test_bit_length(value: int) -> None:
     assert bit_length(value) == value.bit_length()
 
 
-def test_a_table_with_many_ids_is_cut_into_about_equal_segments() -> None:
+def cut(counts: list[int], pieces: int, smallest: int) -> np.ndarray:
+    """Returns the segments of tables with that many ids."""
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, 10**6, 10_000)
-    core = Core(np.array([0, 5_000, 10_000]), ids, np.empty(0, np.float32), np.array([False]))
-    tables = np.zeros((1, COLUMNS), np.int64)
+    splits = np.concatenate([[0], np.cumsum(counts)])
+    ids = rng.integers(0, 10**6, splits[-1])
+    tables = np.zeros((len(counts), COLUMNS), np.int64)
     tables[:, ROWS] = 10**6
-    addresses = np.array([[address(core.splits), address(core.ids), address(core.gains)]])
-    segments = cut_segments(tables, np.array([0, 2]), addresses, np.array([0, 10_000]), 4, 2_000)
+    gains = np.empty(0, np.float32)
+    addresses = np.array([[address(splits), address(ids), address(gains)]])
+    return cut_segments(tables, np.arange(len(splits)), addresses, splits, pieces, smallest)
+
+
+def test_a_table_with_many_ids_is_cut_into_about_equal_segments() -> None:
+    segments = cut([10_000], 4, 2_000)
     assert len(segments) == 4
     assert segments[:, COUNT].sum() == 10_000
     assert segments[:, COUNT].max() < 2_600
+
+
+def test_a_table_stays_whole_where_the_threads_share_the_tables() -> None:
+    """A range reads all ids of its table."""
+    assert cut([10_000] * 8, 4, 2_000)[:, COUNT].tolist() == [10_000] * 8
+    assert cut([10_000, 70_000], 4, 2_000)[:, TABLE].tolist() == [0, 1, 1, 1, 1]

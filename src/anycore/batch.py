@@ -108,7 +108,8 @@ def read_batch(
     errors = np.zeros((len(sources), 3), np.int64)
     weighted = np.zeros(len(tables), np.bool_)
     weighted[[entry.table for (entry, _), source in zip(given, sources, strict=True) if source.weighted]] = True
-    splits = np.zeros(plan.sample_offsets[-1] + 1, np.int64)
+    splits = recycled.empty(plan.sample_offsets[-1] + 1, np.int64)
+    splits.fill(0)
     workers.run(ingest.measure, rows, splits, errors, parallel=not small)
     _raise_first(plan, given, errors)
     size = ingest.accumulate(splits)

@@ -12,7 +12,7 @@ from anycore import recycled
 from anycore.arrays import address
 from anycore.batch import IdBatch
 from anycore.kernels.parallel import Workers
-from anycore.kernels.sort import cut_segments, sort_rows
+from anycore.kernels.sort import COUNT, cut_segments, sort_rows
 
 _SMALL_STEP = 1 << 12
 _SMALLEST_SEGMENT = 1 << 16
@@ -61,6 +61,8 @@ def sort_ids(
         segments=segments,
         distinct=np.empty(num_segments, np.int64),
     )
+    largest = int(segments[:, COUNT].max(initial=0)) + 1
+    scratch = recycled.empty(workers.num_threads * 3 * largest, np.uint64).reshape(workers.num_threads, 3, largest)
     workers.run(
         sort_rows,
         tables,
@@ -68,6 +70,7 @@ def sort_ids(
         cores,
         weighted,
         segments,
+        scratch,
         sorted_ids.samples,
         sorted_ids.gains,
         sorted_ids.rows,

@@ -44,6 +44,9 @@ class Workers:
     def run(self, kernel: Callable[..., Any], *arguments: Any, parallel: bool = True) -> None:
         """Calls kernel(counter, *arguments) in every thread and returns when all are done.
 
+        counter int64[2], zero at first: counter[0] hands out tasks, counter[1] scratch memory, to at most
+        `num_threads` threads.
+
         With `parallel` False, or while another thread runs its kernel here, only the calling thread works: waking the
         others would cost more than a small kernel, and waiting for them more than it gains.
         """
@@ -51,7 +54,7 @@ class Workers:
         if threads.process != os.getpid():
             # A forked child has none of its parent's threads.
             threads = self._threads = _Threads(self.num_threads - 1)
-        counter = np.zeros(1, np.int64)
+        counter = np.zeros(2, np.int64)
         # Every thread must leave the arrays before the caller may free them, whatever happens here.
         with uninterrupted():
             if not (parallel and threads.inboxes and threads.lock.acquire(blocking=False)):

@@ -1,7 +1,7 @@
 """The ids of a step in row order: a stable radix sort, then the distinct rows and where each starts.
 
-What one thread sorts is a segment: a table, or of a table with many ids a range of its rows. Cut or whole, the order of
-a row's ids is the same.
+What one thread sorts is a segment: a table, or a range of rows of a table with many of the step's ids. Cut or whole,
+the order of a row's ids is the same.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ def cut_segments(tables, sample_offsets, cores, id_offsets, pieces, smallest):
     """Returns the segments of a step: every table whole, or in up to `pieces` ranges of rows of `smallest` ids or more.
 
     The arguments are those of `sort_rows`; id_offsets [T + 1]: places of each table. Segments of a table stand in row
-    order and leave no row out.
+    order and leave no row out. Every range reads all ids of its table, so a table stays whole when it is small enough
+    for `pieces` threads to share the step evenly, each half of its share or less.
     """
+    even = max(1, id_offsets[-1] // (2 * pieces))
     segments = np.empty((len(tables) * pieces, SEGMENT_COLUMNS), np.int64)
     n = 0
     histogram = np.empty(_BINS, np.int64)
     for table in range(len(tables)):
         count, rows = id_offsets[table + 1] - id_offsets[table], tables[table, ROWS]
-        parts = max(1, min(pieces, count // smallest))
+        parts = max(1, min(pieces, count // smallest, (count + even - 1) // even))
         shift = max(0, bit_length(rows - 1) - _BIN_BITS)
         if parts > 1:
             _count_bins(table, sample_offsets, cores, shift, histogram)
@@ -69,21 +71,20 @@ def cut_segments(tables, sample_offsets, cores, id_offsets, pieces, smallest):
 
 @njit(nogil=True, cache=True)
 def sort_rows(
-    counter, tables, sample_offsets, cores, weighted, segments, samples, sorted_gains, rows, starts, distinct
+    counter, tables, sample_offsets, cores, weighted, segments, scratch, samples, sorted_gains, rows, starts, distinct
 ):
     """Sorts the segments that this thread draws from `counter`, each by row, then core, then sample.
 
     cores int64[C, 3]: addresses of each core's splits, ids and gains, of which gains hold where weighted[core, table].
     Segment s has the places OFFSET … OFFSET + COUNT of `samples` and `sorted_gains`, and those from OFFSET + s on of
     `rows` and `starts`: starts[OFFSET + s + k] is the first place of its distinct row k, and one more start closes the
-    list. `samples` counts from the table's first sample row, core after core.
+    list. `samples` counts from the table's first sample row, core after core. scratch uint64[threads, 3, n], n one more
+    than the largest COUNT.
     """
-    size = 0
-    for segment in segments:
-        size = max(size, segment[COUNT])
-    keys, spare = np.empty(size, np.uint64), np.empty(size, np.uint64)
-    owners = np.empty(size, np.int32)
-    gains = np.empty(size if weighted.any() else 0, np.float32)
+    thread = fetch_add(counter, 1)
+    keys, spare = scratch[thread, 0], scratch[thread, 1]
+    half = scratch.shape[2]
+    owners, gains = scratch[thread, 2].view(np.int32)[:half], scratch[thread, 2].view(np.float32)[half:]
     while True:
         s = fetch_add(counter, 0)
         if s >= len(segments):
@@ -124,7 +125,11 @@ def _count_bins(table, sample_offsets, cores, shift, histogram):
 
 @njit(nogil=True, cache=True)
 def _gather(segment, sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains):
-    """Lists the ids of one segment, core after core: keys are row in the segment, then place; owners their samples."""
+    """Lists the ids of one segment, core after core: keys are row in the segment, then place; owners their samples.
+
+    The buffers hold one more, for an id of another segment is written, too, and the next one over it: a branch would be
+    guessed wrong half the time.
+    """
     table, first_row, rows = segment[TABLE], segment[FIRST_ROW], np.uint64(segment[LAST_ROW] - segment[FIRST_ROW])
     first, last = sample_offsets[table], sample_offsets[table + 1]
     place = 0
@@ -136,13 +141,11 @@ def _gather(segment, sample_offsets, cores, weighted, is_weighted, shift, keys, 
             for i in range(splits[sample], splits[sample + 1]):
                 # Unsigned, a row before the first is beyond the last.
                 row = np.uint64(ids[i] - first_row)
-                if row >= rows:
-                    continue
                 keys[place] = (row << shift) | np.uint64(place)
                 owners[place] = sample - first + core * (last - first)
                 if is_weighted:
                     gains[place] = core_gains[i] if weighted[core, table] else _ONE
-                place += 1
+                place += np.int64(row < rows)
 
 
 @njit(nogil=True, cache=True)
