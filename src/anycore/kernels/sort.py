@@ -90,26 +90,28 @@ def sort_rows(
         if s >= len(segments):
             return
         table, first_row, last_row, offset, count = segments[s]
-        shift = np.uint64(bit_length(count))
         is_weighted = weighted[:, table].any()
+        num_samples = (sample_offsets[table + 1] - sample_offsets[table]) * len(cores)
+        shift = np.uint64(bit_length(count if is_weighted else num_samples))
         _gather(segments[s], sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains)
         keys, spare = _radix_sort(keys, spare, count, shift, bit_length(last_row - first_row - 1))
-        place_mask = (_U1 << shift) - _U1
+        mask = (_U1 << shift) - _U1
         new_rows, new_starts = rows[offset + s :], starts[offset + s :]
+        new_starts[0] = offset
         k = -1
         previous = np.int64(-1)
         for i in range(count):
             row = first_row + np.int64(keys[i] >> shift)
-            place = np.int64(keys[i] & place_mask)
-            samples[offset + i] = owners[place]
+            origin = np.int64(keys[i] & mask)
             if is_weighted:
-                sorted_gains[offset + i] = gains[place]
-            if row != previous:
-                k += 1
-                new_rows[k], new_starts[k] = row, offset + i
-                previous = row
+                samples[offset + i], sorted_gains[offset + i] = owners[origin], gains[origin]
+            else:
+                samples[offset + i] = origin
+            # Without a branch: each id of a row moves the row's end on.
+            k += np.int64(row != previous)
+            new_rows[k], new_starts[k + 1] = row, offset + i + 1
+            previous = row
         distinct[s] = k + 1
-        new_starts[k + 1] = offset + count
 
 
 @njit(nogil=True, cache=True)
@@ -125,10 +127,11 @@ def _count_bins(table, sample_offsets, cores, shift, histogram):
 
 @njit(nogil=True, cache=True)
 def _gather(segment, sample_offsets, cores, weighted, is_weighted, shift, keys, owners, gains):
-    """Lists the ids of one segment, core after core: keys are row in the segment, then place; owners their samples.
+    """Lists the ids of one segment, core after core.
 
-    The buffers hold one more, for an id of another segment is written, too, and the next one over it: a branch would be
-    guessed wrong half the time.
+    A key is the row in the segment, then the sample, or with weights the place in `owners` and `gains`, which hold the
+    sample and the gain. The buffers have room for one more: an id of another segment is written, too, and the next one
+    over it, for a branch would be guessed wrong half the time.
     """
     table, first_row, rows = segment[TABLE], segment[FIRST_ROW], np.uint64(segment[LAST_ROW] - segment[FIRST_ROW])
     first, last = sample_offsets[table], sample_offsets[table + 1]
@@ -141,10 +144,12 @@ def _gather(segment, sample_offsets, cores, weighted, is_weighted, shift, keys, 
             for i in range(splits[sample], splits[sample + 1]):
                 # Unsigned, a row before the first is beyond the last.
                 row = np.uint64(ids[i] - first_row)
-                keys[place] = (row << shift) | np.uint64(place)
-                owners[place] = sample - first + core * (last - first)
+                origin = sample - first + core * (last - first)
                 if is_weighted:
+                    owners[place] = origin
                     gains[place] = core_gains[i] if weighted[core, table] else _ONE
+                    origin = place
+                keys[place] = (row << shift) | np.uint64(origin)
                 place += np.int64(row < rows)
 
 
@@ -153,20 +158,22 @@ def _radix_sort(keys, spare, size, shift, bits):
     """Returns (sorted, other buffer): keys[:size] ordered by `bits` bits from `shift` on, stably."""
     passes = max(1, (bits + _DIGIT - 1) // _DIGIT)
     width = np.uint64((bits + passes - 1) // passes)
-    buckets = np.int64(_U1 << width)
-    mask = np.uint64(buckets - 1)
-    places = np.empty(buckets, np.int64)
-    for _ in range(passes):
-        places[:] = 0
-        for k in range(size):
-            places[np.int64((keys[k] >> shift) & mask)] += 1
+    mask = (_U1 << width) - _U1
+    places = np.zeros((passes, np.int64(mask) + 1), np.int64)
+    for k in range(size):
+        digits = keys[k] >> shift
+        for number in range(passes):
+            places[number, np.int64(digits & mask)] += 1
+            digits >>= width
+    for number in range(passes):
+        of_digit = places[number]
         total = 0
-        for digit in range(buckets):
-            total, places[digit] = total + places[digit], total
+        for digit in range(len(of_digit)):
+            total, of_digit[digit] = total + of_digit[digit], total
         for k in range(size):
             digit = np.int64((keys[k] >> shift) & mask)
-            spare[places[digit]] = keys[k]
-            places[digit] += 1
+            spare[of_digit[digit]] = keys[k]
+            of_digit[digit] += 1
         keys, spare = spare, keys
         shift += width
     return keys, spare
