@@ -265,6 +265,30 @@ def test_activations_whose_receive_could_not_update_are_received_again() -> None
         assert table == [[-2, -1], [0, 1], [4, 5], [6, 7]]
 
 
+@pytest.mark.parametrize("call", ["retrieve", "load", "look_up", "update"])
+def test_who_has_sent_one_step_less_is_told_where_held_back_updates_are_applied(call: str) -> None:
+    arguments: dict[str, list[Any]] = {
+        "retrieve": ["t"],
+        "load": ["t", {"parameters": np.zeros((4, 2))}],
+        "look_up": [[[0, 1]]],
+        "update": [[[0, 1]], [np.ones((2, 2))]],
+    }
+
+    def program(transport: Transport) -> Any:
+        engine = engines(transport, pipeline_execution_with_tensor_core=True)
+        engine.enqueue([[0, 1]])
+        engine.receive_activations()
+        if transport.rank == 0:
+            engine.send_gradients([np.ones((2, 2))])
+        with pytest.raises(CallOrderError, match=r"process 0: gradients of step 0, .*; process 1: "):
+            getattr(engine, call)(*arguments[call])
+        engine.send_gradients([np.ones((2, 2))])
+        return engine.retrieve("t")["parameters"].tolist()
+
+    for table in unless_raised(in_processes(2, program)):
+        assert table == [[-2, -1], [0, 1], [4, 5], [6, 7]]
+
+
 def test_learning_rates_must_be_the_same() -> None:
     def program(transport: Transport) -> Any:
         engine = engines(transport, StochasticGradientDescent(learning_rate=DynamicInput(0)))

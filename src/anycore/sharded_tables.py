@@ -251,14 +251,20 @@ class ShardedTables:
 
         Processes may give different ids; of what several give, the last one's counts. Of what all give alike each
         writes its own shard.
+
+        Raises: CallOrderError when another process has an update to make first.
         """
+        agree(self._calls, "load")
         load_shards(self._calls, self._tables.tables, self._shards, table, self._range(table, ids), state_variables)
 
     def retrieve(self, table: int, ids: slice) -> dict[str, NDArray[np.float32]]:
         """Returns copies of the state variables of the given ids, wherever they are kept. Collective.
 
         Processes may ask for different ids.
+
+        Raises: CallOrderError when another process has an update to make first.
         """
+        agree(self._calls, "retrieve")
         return retrieve_shards(self._calls, self._tables.tables, self._shards, table, self._range(table, ids))
 
     def stats(self) -> dict[str, float]:
