@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections import defaultdict
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -31,22 +34,60 @@ def test_values_of_any_length_are_gathered() -> None:
     assert results == [[b"", b"x", b"xx"]] * 3
 
 
-def test_channels_do_not_meet() -> None:
+@pytest.mark.parametrize("nested", [False, True])
+def test_channels_do_not_meet(nested: bool) -> None:
     def program(transport: Transport) -> Any:
-        first, second = transport.channel(10), transport.channel(10)
-        order = [first, second] if transport.rank else [second, first]
-        # Each waits for nobody on a channel that the other one does not use first.
-        for channel in order:
-            channel.exchange([np.array([channel is first], np.uint8)] * 2, [np.zeros(0, np.uint8)] * 2)
-        found = [np.zeros(1, np.uint8) for _ in range(2)]
-        for channel in (first, second):
-            channel.exchange([np.zeros(0, np.uint8)] * 2, [found[0]] * 2 if channel is first else [found[1]] * 2)
-        return [int(array[0]) for array in found]
+        first = transport.channel(10)
+        second = first.channel(10) if nested else transport.channel(10)
+        # Sent on one before anything is received on the other, which a shared mailbox would mix up.
+        for channel, value in ((first, 1), (second, 2)) if transport.rank else ((second, 2), (first, 1)):
+            channel.exchange([np.array([value], np.uint8)] * 2, [np.zeros(0, np.uint8)] * 2)
+        found = np.zeros((2, 1), np.uint8)
+        for channel, place in ((first, found[0]), (second, found[1])):
+            channel.exchange([np.zeros(0, np.uint8)] * 2, [place] * 2)
+        return found.ravel().tolist()
 
-    assert unless_raised(in_processes(2, program)) == [[1, 0], [1, 0]]
+    assert unless_raised(in_processes(2, program)) == [[1, 2]] * 2
 
 
 def test_a_silent_process_is_named() -> None:
     first, _ = InProcessTransport.group(2)
     with pytest.raises(TransportError, match=r"process 1 did not answer within 0\.05 s"):
         first.channel(0.05).barrier()
+
+
+def test_another_number_of_bytes_is_refused() -> None:
+    def program(transport: Transport) -> Any:
+        size = 1 + transport.rank
+        with pytest.raises(
+            TransportError, match=f"process {1 - transport.rank} sent {3 - size} bytes instead of {size}"
+        ):
+            transport.all_to_all([np.zeros(size, np.uint8)] * 2, [np.zeros(size, np.uint8) for _ in range(2)])
+
+    unless_raised(in_processes(2, program))
+
+
+def test_after_a_failed_exchange_nothing_is_sent_any_more() -> None:
+    """What is sent then could be taken for what the late process waits for."""
+    first, second = (transport.channel(0.05) for transport in InProcessTransport.group(2))
+    with pytest.raises(TransportError):
+        first.barrier()
+    with pytest.raises(TransportError, match=r"an earlier exchange .* failed: process 1 did not answer within 0\.05 s"):
+        first.barrier()
+    second.barrier()  # with what the first one sent before it gave up
+    with pytest.raises(TransportError, match="process 0 did not answer"):
+        second.barrier()
+
+
+def test_an_interrupt_waits_for_the_end_of_an_exchange() -> None:
+    class Interrupted(InProcessTransport):
+        finished = False
+
+        def exchange(self, outgoing: Any, incoming: Any) -> None:
+            signal.raise_signal(signal.SIGINT)
+            self.finished = True
+
+    transport = Interrupted(0, 1, defaultdict(SimpleQueue))
+    with pytest.raises(KeyboardInterrupt):
+        transport.barrier()
+    assert transport.finished

@@ -32,6 +32,7 @@ WITHOUT_SOURCE = {
     "docs": "the pages' own examples",
     "schedule_given_up": "steps that are given up, and waiting that ends",
     "engine_refusals": "what the engine refuses, and its threads' order",
+    "engine_in_processes": "refusals and late answers between the engines of several processes",
     "engine_outside_steps": "lookups, updates, views and shapes outside the engine's steps",
     "sharded_tables_in_processes": "the bits of processes that torchrun and mpiexec start",
     "faults": "what processes do when one is refused, makes other calls, falls silent or dies",

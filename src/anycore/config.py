@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -219,6 +219,16 @@ class EmbeddingConfig:
     def trains(self) -> bool:
         """True unless the mode is INFERENCE."""
         return self.mode != Mode.INFERENCE
+
+    def with_input_shapes(self, input_shapes: Sequence[Sequence[int]]) -> EmbeddingConfig:
+        """Returns this config with other input shapes of its features. Raises: ConfigError for impossible ones."""
+        if len(input_shapes) != len(self.features):
+            raise ConfigError(
+                f"expected {len(self.features)} input_shapes, one for each feature, got {len(input_shapes)} "
+                "(FeatureDescriptor.input_shape)"
+            )
+        features = [replace(f, input_shape=shape) for f, shape in zip(self.features, input_shapes, strict=True)]
+        return replace(self, features=features)
 
     def table_id(self, name: str) -> int:
         """Returns the position of the table `name`. Raises: ConfigError when there is none."""

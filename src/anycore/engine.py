@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from anycore.interrupts import uninterrupted
 from anycore.kernels.parallel import available_threads, workers
 from anycore.modes import mode_of
 from anycore.plan import Activation, Plan
-from anycore.schedule import Schedule
+from anycore.schedule import Schedule, Step
 from anycore.sharded_tables import ShardedTables
 from anycore.sharding import Sharding
 from anycore.tables import Tables
@@ -90,16 +89,12 @@ class EmbeddingEngine:
 
         Raises: ConfigError for shapes that a config cannot have; CallOrderError when a step is under way.
         """
-        if len(input_shapes) != len(self.config.features):
-            raise ConfigError(
-                f"expected {len(self.config.features)} input_shapes, one for each feature, got {len(input_shapes)} "
-                "(FeatureDescriptor.input_shape)"
-            )
-        features = [replace(f, input_shape=shape) for f, shape in zip(self.config.features, input_shapes, strict=True)]
-        plan = Plan(replace(self.config, features=features))
-        with self._schedule.lock:
+        with self._schedule.lock, uninterrupted():
+            with self._tables.agreed("reshape"):
+                plan = Plan(self.config.with_input_shapes(input_shapes))
             self._apply_updates(drain=True)
-            self._schedule.check_idle("reshape")
+            with self._tables.agreed("reshape between two steps"):
+                self._schedule.check_idle("reshape")
             self.config, self._plan = plan.config, plan
             self._tables.follow(plan)
             self._entries = lru_cache(maxsize=16)(partial(entries_of, plan))
@@ -310,7 +305,7 @@ class EmbeddingEngine:
                 self._schedule.wait_until_whole("retrieve")
             with uninterrupted():
                 self._apply_updates(drain=True)
-            return self._tables.retrieve(chosen, ids)
+                return self._tables.retrieve(chosen, ids)
 
     def views(self, table: str | int) -> dict[str, NDArray[np.float32]]:
         """Returns a table's state variables by name, float32 [rows, dimension]: the table's memory itself, no copies.
@@ -331,7 +326,7 @@ class EmbeddingEngine:
         another process keeps, its parameters and its gradient. `largest_share_of_rows` is the greatest part of all
         these rows, own ones too, that one process keeps.
         """
-        with self._schedule.lock:
+        with self._schedule.lock, uninterrupted():
             return self._tables.stats()
 
     def close(self) -> None:
@@ -359,18 +354,24 @@ class EmbeddingEngine:
         return read_batch(self._plan, self._tables.descriptors, entries, named_inputs(inputs, entries), self._workers)
 
     def _refuse_gradients(self, core: int, error: InputError) -> None:
-        """Tells other processes, if they wait for these gradients."""
-        with self._schedule.lock:
+        """Tells other processes, if they wait for these gradients. Raises why they do not, if they gave the step up."""
+        with self._schedule.lock, uninterrupted():
             if (due := self._schedule.due_with(core)) is not None:
+                if due.is_enqueued:
+                    self._ids_of(due)
                 self._tables.refuse(f"gradients of step {due.number}", error)
+
+    def _ids_of(self, step: Step) -> Any:
+        """Returns the ids of a step that trains, once they are there. Raises: what made the processes give it up."""
+        try:
+            return step.ids.result()
+        except (InputError, CallOrderError):
+            self._schedule.mark_applied(step)  # there is nothing to update
+            raise
 
     def _apply_updates(self, *, drain: bool = False) -> None:
         while (step := self._schedule.next_due(drain=drain)) is not None:
-            try:
-                ids = step.ids.result()
-            except (InputError, CallOrderError):
-                self._schedule.mark_applied(step)  # the processes gave it up, so there is nothing to update
-                raise
+            ids = self._ids_of(step)
             try:
                 rates, call = step.learning_rates or (), f"step {step.number}"
                 apply = self._tables.prepare_update(ids, step.gradients, rates, call)

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anycore.errors import TransportError
+from anycore.interrupts import uninterrupted
+
 Buffers = Sequence[NDArray[np.uint8]]
 
 
@@ -27,6 +30,9 @@ class Transport(ABC):
     bytes_sent: int = 0
     bytes_received: int = 0
 
+    _broken: BaseException | None = None
+    """Why an exchange failed. What a later one brought could be what that one waited for."""
+
     @abstractmethod
     def channel(self, timeout: float) -> Transport:
         """Returns another transport between the same processes, whose calls are independent of this one's.
@@ -44,12 +50,21 @@ class Transport(ABC):
     def all_to_all(self, outgoing: Sequence[NDArray[Any]], incoming: Sequence[NDArray[Any]]) -> None:
         """Fills incoming[p] with what process p has sent to this one: its outgoing[rank], of the same size.
 
-        All arrays are C-contiguous. Raises: TransportError that names the processes that are gone or silent.
+        All arrays are C-contiguous. An interrupt is raised after it, for the others count on the whole of it.
+
+        Raises: TransportError that names the processes that are gone or silent; afterwards every call does.
         """
+        if self._broken is not None:
+            raise TransportError(f"an earlier exchange between the processes failed: {self._broken}")
         incoming[self.rank][...] = outgoing[self.rank]
         sends = [array.reshape(-1).view(np.uint8) for array in outgoing]
         receives = [array.reshape(-1).view(np.uint8) for array in incoming]
-        self.exchange(sends, receives)
+        try:
+            with uninterrupted():
+                self.exchange(sends, receives)
+        except BaseException as error:
+            self._broken = error
+            raise
         self.bytes_sent += sum(array.size for p, array in enumerate(sends) if p != self.rank)
         self.bytes_received += sum(array.size for p, array in enumerate(receives) if p != self.rank)
 
