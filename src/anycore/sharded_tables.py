@@ -259,8 +259,8 @@ class ShardedTables:
     def load(self, table: int, ids: slice, state_variables: Mapping[str, NDArray[np.float32]]) -> None:
         """Overwrites state variables of the given ids, wherever they are kept. Collective.
 
-        Processes may give different ids; of what several give, the last one's counts. Of what all give alike each
-        writes its own shard.
+        Processes may give different ids. A row gets the values of the last process that gives it, except that its
+        keeper takes none from a process that gives the same ids and state variables as itself.
 
         Raises: CallOrderError when another process has an update to make first.
         """
