@@ -25,12 +25,8 @@ SLICES = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(1, 4))
 
 def ranges_of(table: int, size: int, strategy: ShardingStrategy) -> list[range]:
     """The ids of each shard."""
-    rows = CONFIGS[table].vocabulary_size
-    sharding = Sharding(CONFIGS[table].name, rows, size, strategy)
-    return [
-        range(*sharding.ids_of_shard(k).indices(rows)) if sharding.size(k) else range(0)
-        for k in range(sharding.num_shards)
-    ]
+    sharding = Sharding(CONFIGS[table].name, CONFIGS[table].vocabulary_size, size, strategy)
+    return [sharding.range_of_shard(process) for process in range(size)]
 
 
 def value(table: int, name: str, row: int, column: int, writer: int = 0) -> float:

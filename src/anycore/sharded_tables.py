@@ -80,10 +80,8 @@ class ShardedTables:
         self.num_cores = self._cores[rank]
         self._background = Background("anycore-exchange")
         self._traffic = Traffic()
-        self._shards = [
-            _shards(Sharding(table.name, table.vocabulary_size, size, config.sharding_strategy))
-            for table in config.tables
-        ]
+        shardings = [Sharding(t.name, t.vocabulary_size, size, config.sharding_strategy) for t in config.tables]
+        self._shards = [[sharding.range_of_shard(process) for process in range(size)] for sharding in shardings]
         self._tables = Tables(plan, seed, workers, [of_table[rank] for of_table in self._shards])
         self._sizes = np.array([table.vocabulary_size for table in config.tables], np.int64)
         self._dimensions = np.array([table.dimension for table in config.tables], np.int64)
@@ -304,14 +302,6 @@ class ShardedTables:
 def _finish(apply: Callable[[], None], gradients: NDArray[np.float32]) -> None:
     """Applies an update whose gradients, known to it by address, are kept until then."""
     apply()
-
-
-def _shards(sharding: Sharding) -> list[range]:
-    """Returns the ids of each shard, none of one that is empty."""
-    return [
-        range(*sharding.ids_of_shard(shard).indices(sharding.vocabulary_size)) if sharding.size(shard) else range(0)
-        for shard in range(sharding.num_shards)
-    ]
 
 
 def _split(floats: NDArray[np.float32], firsts: NDArray[np.int64]) -> list[NDArray[np.float32]]:
