@@ -25,12 +25,8 @@ SLICES = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(1, 4))
 
 def ranges_of(table: int, size: int, strategy: ShardingStrategy) -> list[range]:
     """The ids of each shard."""
-    rows = CONFIGS[table].vocabulary_size
-    sharding = Sharding(CONFIGS[table].name, rows, size, strategy)
-    return [
-        range(*sharding.ids_of_shard(k).indices(rows)) if sharding.size(k) else range(0)
-        for k in range(sharding.num_shards)
-    ]
+    sharding = Sharding(CONFIGS[table].name, CONFIGS[table].vocabulary_size, size, strategy)
+    return [sharding.range_of_shard(process) for process in range(size)]
 
 
 def value(table: int, name: str, row: int, column: int, writer: int = 0) -> float:
@@ -125,3 +121,13 @@ def test_the_last_writer_counts_but_what_all_give_each_takes_from_itself(
             ]
             expected = value(table, name, row, 0, writer=writers[-1] + 1 if writers else 0)
             assert {tables[table][name][row, 0] for tables in found} == {expected}
+
+
+def test_a_row_of_all_given_by_two_and_of_its_own_by_the_third() -> None:
+    def program(transport: Transport) -> list[float]:
+        process = Process(transport, ShardingStrategy.DIV_DEFAULT)
+        process.load(0, range(11) if transport.rank < 2 else range(1), ["parameters"], writer=transport.rank + 1)
+        return ((process.retrieve(0, range(11))["parameters"][:, 0] - 10 * np.arange(11)) / 1e3).tolist()
+
+    # Rows 0 to 3 are kept by process 0, which takes row 0 of process 2; the next four by 1, and 2 takes from both.
+    assert unless_raised(in_processes(3, program)) == [[3, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2]] * 3

@@ -329,18 +329,6 @@ def test_optimizers_and_initializers_of_a_caller_are_shared_too() -> None:
     assert (one["t"]["parameters"] == 1).all(axis=1).tolist() == [False, True, True, False]
 
 
-def test_a_process_receives_when_all_its_cores_have_enqueued() -> None:
-    def program(transport: Transport) -> Any:
-        engine = EmbeddingEngine(small_engine(num_tensor_cores=4).config, transport=transport, timeout=0.5)
-        engine.enqueue([[0, 1]])
-        with pytest.raises(CallOrderError, match=r"step 0 needs the ids of all cores; call enqueue\(core=1\) first"):
-            engine.receive_activations()
-        engine.enqueue([[2, 3]], core=1)
-        return [engine.receive_activations(core)[0].shape for core in (0, 1)]
-
-    assert unless_raised(in_processes(2, program)) == [[(2, 2), (2, 2)]] * 2
-
-
 def test_more_processes_than_cores_are_refused() -> None:
     errors = in_processes(2, lambda transport: engines(transport, num_tensor_cores=1))
     assert all("2 processes need at least as many cores" in str(error) for error in errors)
@@ -376,3 +364,35 @@ def test_bytes_are_counted() -> None:
         assert found["bytes_sent_per_step"] > found["least_bytes_sent_per_step"]
         assert found["largest_share_of_rows"] == 0.5
     assert small_engine().stats() == {}
+
+
+@pytest.mark.parametrize("mode", [None, "inference"])
+def test_what_travels_ahead_counts_once_it_is_received(mode: str | None) -> None:
+    def program(transport: Transport) -> Any:
+        found = []
+        for is_ahead in (False, True):
+            engine: Any = engines(transport)
+            engine.enqueue([[0, 1]], mode=mode)
+            engine.receive_activations()
+            if is_ahead:
+                engine.enqueue([[2, 3]])
+                engine._tables._background.submit(lambda: None).result()  # the ids are here
+            found.append(engine.stats())
+        return found
+
+    for alone, ahead in unless_raised(in_processes(2, program)):
+        assert ahead == alone
+        assert alone["steps"] == (mode is None)
+
+
+def test_steps_without_a_receive_count_where_they_update() -> None:
+    def program(transport: Transport) -> Any:
+        engine = engines(transport)
+        engine.enqueue([[0, 3]], mode="backward_pass_only")
+        steps = [engine.stats()["steps"]]
+        engine.send_gradients([np.ones((2, 2))])
+        steps.append(engine.stats()["steps"])
+        engine.update([[0, 3]], [np.ones((2, 2))])
+        return [*steps, engine.stats()["steps"]], engine.stats()["least_bytes_sent_per_step"]
+
+    assert unless_raised(in_processes(2, program)) == [([0, 1, 2], 4 + 8 + 8)] * 2

@@ -65,6 +65,13 @@ def test_slices_list_every_id_once_where_locate_puts_it(sharding: Sharding) -> N
 
 
 @given(shardings)
+def test_ranges_are_the_slices_and_empty_without_rows(sharding: Sharding) -> None:
+    ranges = [list(sharding.range_of_shard(shard_id)) for shard_id in range(sharding.num_shards)]
+    shards = ids_by_shard(sharding)
+    assert ranges == shards + [[]] * (sharding.num_shards - len(shards))
+
+
+@given(shardings)
 def test_ids_undoes_locate(sharding: Sharding) -> None:
     ids = np.arange(sharding.vocabulary_size).reshape(1, -1)
     shard_id, row = sharding.locate(ids)

@@ -43,8 +43,8 @@ def load_shards(
 ) -> None:
     """Overwrites state variables of the given ids of a table. Collective; each may give others.
 
-    Of what several processes give, the last one's counts; but from those that give the same as the owner nothing is
-    taken.
+    A row gets the values of the last process that gives it, except that its keeper takes none from a process that gives
+    the same ids and state variables as itself.
     """
     names = list(values)
     given = _all(transport, [table, _limits(ids), names])

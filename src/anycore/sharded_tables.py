@@ -37,7 +37,7 @@ from anycore.sharding import Sharding, ShardingStrategy
 from anycore.sorted_ids import sort_ids
 from anycore.table import Table
 from anycore.tables import Tables
-from anycore.traffic import Traffic
+from anycore.traffic import Traffic, step_traffic
 from anycore.transport import Transport
 
 
@@ -51,6 +51,8 @@ class StepEntries:
     wanted: Wanted
     asked: Asked
     asked_floats: NDArray[np.int64]
+    traffic: Traffic
+    """Counted by calls of the caller alone, whenever the background has worked it out."""
     parameters: NDArray[np.float32] | None = None
     """Of the wanted rows, once they have come."""
 
@@ -78,10 +80,8 @@ class ShardedTables:
         self.num_cores = self._cores[rank]
         self._background = Background("anycore-exchange")
         self._traffic = Traffic()
-        self._shards = [
-            _shards(Sharding(table.name, table.vocabulary_size, size, config.sharding_strategy))
-            for table in config.tables
-        ]
+        shardings = [Sharding(t.name, t.vocabulary_size, size, config.sharding_strategy) for t in config.tables]
+        self._shards = [[sharding.range_of_shard(process) for process in range(size)] for sharding in shardings]
         self._tables = Tables(plan, seed, workers, [of_table[rank] for of_table in self._shards])
         self._sizes = np.array([table.vocabulary_size for table in config.tables], np.int64)
         self._dimensions = np.array([table.dimension for table in config.tables], np.int64)
@@ -131,12 +131,14 @@ class ShardedTables:
         return Pending(partial(self._exchange_rows, list(batches), call, trains, self._calls))
 
     def _exchange_rows(self, batches: list[IdBatch], call: str, trains: bool, channel: Transport) -> StepEntries:
+        is_ahead = channel is self._ahead
+        sent, received = channel.bytes_sent, channel.bytes_received
         agree(channel, f"ids of {call}")
         offsets, tables = self._plan.sample_offsets, self.descriptors
         cores = [core_entries(batch, offsets, tables, self._summed, self._workers) for batch in batches]
         needs = wanted(cores, self._sizes, self._dimensions, channel.size, self._is_mod)
         num_cores, num_tables = [len(batches)] * channel.size, len(self._sizes)
-        if channel is self._ahead:
+        if is_ahead:
             num_cores = self._cores
         counts = [np.empty((number, num_tables), np.int64) for number in num_cores]
         channel.all_to_all(list(needs.counts), counts)
@@ -144,11 +146,14 @@ class ShardedTables:
         width = np.int32 if self._sizes.max() // channel.size < np.iinfo(np.int32).max else np.int64
         rows = [np.empty(int(each.sum()), width) for each in counts]
         channel.all_to_all([message.astype(width) for message in needs.row_messages()], rows)
+        traffic = Traffic()
         if trains:
             by_process = np.array([each.sum(axis=0) for each in counts])
-            self._traffic.count(channel.rank, needs.counts.sum(axis=1), by_process, self._dimensions)
+            traffic += step_traffic(channel.rank, needs.counts.sum(axis=1), by_process, self._dimensions)
+        if is_ahead:
+            traffic += Traffic(sent=channel.bytes_sent - sent, received=channel.bytes_received - received)
         orders = asked(np.concatenate(counts), np.concatenate(rows).astype(np.int64), self._dimensions)
-        return StepEntries(call, cores, needs, orders, orders.num_floats(num_cores))
+        return StepEntries(call, cores, needs, orders, orders.num_floats(num_cores), traffic)
 
     def look_up(
         self,
@@ -166,6 +171,7 @@ class ShardedTables:
         step = ids.result()
         if step.parameters is None:
             step.parameters = self._exchange_parameters(step)
+            self._traffic += step.traffic
         entries = step.cores[core]
         places = recycled.empty(int(entries.id_offsets[-1]), np.int64)
         self._workers.run(
@@ -211,6 +217,8 @@ class ShardedTables:
         place_rows(ids.asked.gradient_places(received), rows)
         by_row = sort_ids(offsets, self._tables.descriptors, batches, self._workers)
         apply = self._tables.prepare_rows_update(by_row, rows, offsets, len(batches), learning_rates)
+        if ids.parameters is None:  # never received, so not counted yet
+            self._traffic += ids.traffic
         return partial(_finish, apply, received)
 
     def _sum_gradients(
@@ -249,8 +257,8 @@ class ShardedTables:
     def load(self, table: int, ids: slice, state_variables: Mapping[str, NDArray[np.float32]]) -> None:
         """Overwrites state variables of the given ids, wherever they are kept. Collective.
 
-        Processes may give different ids; of what several give, the last one's counts. Of what all give alike each
-        writes its own shard.
+        Processes may give different ids. A row gets the values of the last process that gives it, except that its
+        keeper takes none from a process that gives the same ids and state variables as itself.
 
         Raises: CallOrderError when another process has an update to make first.
         """
@@ -268,12 +276,15 @@ class ShardedTables:
         return retrieve_shards(self._calls, self._tables.tables, self._shards, table, self._range(table, ids))
 
     def stats(self) -> dict[str, float]:
-        """Returns what has moved, see `EmbeddingEngine.stats`. Collective."""
-        channels = (self._ahead, self._calls)
-        sent, received = (sum(each) for each in zip(*((c.bytes_sent, c.bytes_received) for c in channels), strict=True))
-        agree(self._calls, "stats")
-        traffic = self._traffic
-        entries = [int(value) for value in self._calls.all_gather(str(traffic.entries).encode())]
+        """Returns what has moved, see `EmbeddingEngine.stats`. Collective.
+
+        A step counts, with the bytes that went ahead for it, from its receive on, or from its update if it has none; so
+        the figures never depend on how far the background is. The few bytes ahead of a refused step are not counted.
+        """
+        traffic, calls = self._traffic, self._calls
+        sent, received = traffic.sent + calls.bytes_sent, traffic.received + calls.bytes_received
+        agree(calls, "stats")
+        entries = [int(value) for value in calls.all_gather(str(traffic.entries).encode())]
         steps = max(traffic.steps, 1)
         return {
             "steps": traffic.steps,
@@ -291,14 +302,6 @@ class ShardedTables:
 def _finish(apply: Callable[[], None], gradients: NDArray[np.float32]) -> None:
     """Applies an update whose gradients, known to it by address, are kept until then."""
     apply()
-
-
-def _shards(sharding: Sharding) -> list[range]:
-    """Returns the ids of each shard, none of one that is empty."""
-    return [
-        range(*sharding.ids_of_shard(shard).indices(sharding.vocabulary_size)) if sharding.size(shard) else range(0)
-        for shard in range(sharding.num_shards)
-    ]
 
 
 def _split(floats: NDArray[np.float32], firsts: NDArray[np.int64]) -> list[NDArray[np.float32]]:

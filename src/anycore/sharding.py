@@ -79,6 +79,16 @@ class Sharding:
         first = int(self._first_id(shard_id))
         return slice(first, first + size)
 
+    def range_of_shard(self, shard_id: int) -> range:
+        """Returns the ids of a shard in the order of its rows, none if it is empty.
+
+        Raises:
+            InputError: there is no such shard.
+        """
+        if not self.size(shard_id):
+            return range(0)
+        return range(*self.ids_of_shard(shard_id).indices(self.vocabulary_size))
+
     def locate(self, ids: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns (shard_id, row) of every id, int64 of the shape of `ids`; ids are not checked."""
         ids = np.asarray(ids, np.int64)

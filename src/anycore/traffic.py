@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,26 +12,35 @@ from anycore.kernels.pointers import FLOAT_BYTES
 ID_BYTES = 4
 
 
-@dataclass
+@dataclass(frozen=True)
 class Traffic:
-    """Sums over the steps of one process so far."""
+    """Sums over steps of one process."""
 
     steps: int = 0
+    sent: int = 0
+    """Bytes that went ahead, in the background."""
+    received: int = 0
     least_sent: int = 0
     least_received: int = 0
     entries: int = 0
     """Rows that this process keeps and that cores asked for."""
 
-    def count(
-        self, rank: int, wanted: NDArray[np.int64], asked: NDArray[np.int64], dimensions: NDArray[np.int64]
-    ) -> None:
-        """Adds a step: wanted, asked int64[W, T], rows that this process needs of each and each of it.
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
 
-        The least is an id of each row that is not kept where it is needed, and its floats there and back.
-        """
-        self.steps += 1
-        self.entries += int(asked.sum())
-        floats = dimensions * FLOAT_BYTES
-        theirs, ours = wanted.sum(axis=0) - wanted[rank], asked.sum(axis=0) - asked[rank]
-        self.least_sent += int((theirs * (ID_BYTES + floats)).sum() + (ours * floats).sum())
-        self.least_received += int((ours * (ID_BYTES + floats)).sum() + (theirs * floats).sum())
+
+def step_traffic(
+    rank: int, wanted: NDArray[np.int64], asked: NDArray[np.int64], dimensions: NDArray[np.int64]
+) -> Traffic:
+    """Returns a step's least traffic; wanted, asked int64[W, T], rows that this process needs of each and each of it.
+
+    The least is an id of each row that is not kept where it is needed, and its floats there and back.
+    """
+    floats = dimensions * FLOAT_BYTES
+    theirs, ours = wanted.sum(axis=0) - wanted[rank], asked.sum(axis=0) - asked[rank]
+    return Traffic(
+        steps=1,
+        least_sent=int((theirs * (ID_BYTES + floats)).sum() + (ours * floats).sum()),
+        least_received=int((ours * (ID_BYTES + floats)).sum() + (theirs * floats).sum()),
+        entries=int(asked.sum()),
+    )
