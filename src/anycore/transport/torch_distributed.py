@@ -11,9 +11,6 @@ from typing import Any
 from anycore.errors import ConfigError, TransportError
 from anycore.transport.transport import Buffers, Transport
 
-_LATE = 0.2
-"""Seconds that another process gets to show that it is gone too, once one has."""
-
 
 class TorchTransport(Transport):
     """The processes of a group of torch.distributed, by default all; gloo carries the bytes whatever its backend.
@@ -30,6 +27,7 @@ class TorchTransport(Transport):
                 'torch.distributed.init_process_group("gloo") first'
             )
         self._group, self._timeout = group, timeout
+        self._given_up: list[tuple[int, Any]] = []  # kept, for who is late still waits for what this one has sent
         self.rank = torch.distributed.get_rank(group)
         self.size = torch.distributed.get_world_size(group)
 
@@ -68,12 +66,15 @@ class TorchTransport(Transport):
                         failed[other] = _reason(error)
         deadline = time.monotonic() + self._timeout
         for other, work in transfers:
+            # Once one is gone, waiting shortly for the others would close the connections to those that are only late.
+            if failed and time.monotonic() < deadline:
+                break
             try:
                 work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
             except RuntimeError as error:
                 failed.setdefault(other, _reason(error))
-                deadline = min(deadline, time.monotonic() + _LATE)
         if failed:
+            self._given_up = transfers
             raise TransportError(
                 "; ".join(f"process {other} is gone or silent ({reason})" for other, reason in sorted(failed.items()))
             )
