@@ -11,6 +11,12 @@ from typing import Any
 from anycore.errors import ConfigError, TransportError
 from anycore.transport.transport import Buffers, Transport
 
+_CONNECTING = 5.0
+"""Seconds that processes get at least to be connected."""
+
+_LONGEST = 1e8
+"""Seconds, three years: what gloo can wait without an overflow of its clock."""
+
 
 class TorchTransport(Transport):
     """The processes of a group of torch.distributed, by default all; gloo carries the bytes whatever its backend.
@@ -26,7 +32,7 @@ class TorchTransport(Transport):
                 "torch.distributed is not initialised; start the program with torchrun and call "
                 'torch.distributed.init_process_group("gloo") first'
             )
-        self._group, self._timeout = group, timeout
+        self._group, self._timeout = group, min(timeout, _LONGEST)
         self._given_up: list[tuple[int, Any]] = []  # kept, for who is late still waits for what this one has sent
         self.rank = torch.distributed.get_rank(group)
         self.size = torch.distributed.get_world_size(group)
@@ -39,8 +45,9 @@ class TorchTransport(Transport):
         import torch.distributed as dist
 
         ranks = dist.get_process_group_ranks(self._group or dist.group.WORLD)
+        patience = timedelta(seconds=min(max(timeout, _CONNECTING), _LONGEST))
         try:
-            group = dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True)
+            group = dist.new_group(ranks, patience, backend="gloo", use_local_synchronization=True)
         except RuntimeError as error:
             raise TransportError(f"the {self.size} processes cannot be connected: {_reason(error)}") from error
         return type(self)(group, timeout=timeout)
