@@ -74,10 +74,10 @@ transport = MPITransport()
 try:
     channels = [transport.channel(5) for _ in range(100_000)]
 except TransportError as error:
-    print(transport.rank, error, flush=True)
+    print(error, flush=True)
 """
-    lines = printed(2, code)
-    assert [line.split(": ")[0] for line in lines] == [f"{rank} the 2 processes cannot be connected" for rank in (0, 1)]
+    said = "".join(printed(2, code))  # the launcher may mix what they print
+    assert said.count("the 2 processes cannot be connected: ") == 2
 
 
 def test_mpi_must_take_calls_from_several_threads() -> None:
