@@ -1,6 +1,6 @@
 """What processes of a launcher see when something goes wrong in one of them; each writes what it has seen.
 
-`python fault_program.py torch|mpi FOLDER refusals | loses RANK HOW TIMEOUT | resumes KILLS`
+`python fault_program.py torch|mpi FOLDER refusals | loses RANK HOW TIMEOUT [LATE] | resumes KILLS`
 """
 
 from __future__ import annotations
@@ -212,8 +212,11 @@ def refusals(transport: Transport, folder: Path) -> None:
 # Processes that are gone
 
 
-def loses(transport: Transport, folder: Path, rank: int, how: str, timeout: float) -> None:
-    """Trains until a process is killed, stopped or asleep, and writes what the others find and how long it took."""
+def loses(transport: Transport, folder: Path, rank: int, how: str, timeout: float, late: int | None = None) -> None:
+    """Trains until a process is killed, stopped or asleep, and writes what the others find and how long it took.
+
+    Process `late` makes the others wait a second before that step.
+    """
     engine = EmbeddingEngine(make_config(), seed=SEED, transport=transport, timeout=timeout)
     began = time.monotonic()
     try:
@@ -222,6 +225,8 @@ def loses(transport: Transport, folder: Path, rank: int, how: str, timeout: floa
                 if how == "sleep":
                     time.sleep(60)
                 os.kill(os.getpid(), getattr(signal, how))
+            if transport.rank == late and step == 10:
+                time.sleep(1)
             began = time.monotonic()
             do_step(engine, step)
     except TransportError as error:
@@ -229,7 +234,7 @@ def loses(transport: Transport, folder: Path, rank: int, how: str, timeout: floa
         (folder / f"{transport.rank}.json").write_text(json.dumps(found))
         # What libraries tidy up at the end may wait for the dead.
         sys.stdout.flush()
-        time.sleep(1)  # so that no survivor mistakes this one for dead
+        time.sleep(2)  # so that no survivor mistakes this one for dead
         os._exit(0)
 
 
@@ -307,7 +312,7 @@ def main(carrier: str, folder: Path, what: str, *arguments: str) -> None:
         if what == "refusals":
             refusals(transport, folder)
         elif what == "loses":
-            loses(transport, folder, int(arguments[0]), arguments[1], float(arguments[2]))
+            loses(transport, folder, int(arguments[0]), arguments[1], float(arguments[2]), *map(int, arguments[3:]))
         else:
             resumes(transport, folder, int(arguments[0]))
 

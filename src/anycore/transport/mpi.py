@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from anycore.errors import TransportError
+from anycore.errors import ConfigError, TransportError
 from anycore.transport.transport import Buffers, Transport
 
 _PAUSE = 50e-6
@@ -16,38 +16,69 @@ _given_up: list[Any] = []
 
 
 class MPITransport(Transport):
-    """The processes of a communicator of mpi4py, by default all."""
+    """The processes of a communicator of mpi4py, by default all.
+
+    Raises: ConfigError when MPI does not take calls from several threads.
+    """
 
     def __init__(self, communicator: Any = None, *, timeout: float = 60.0) -> None:
         from mpi4py import MPI
 
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise ConfigError(
+                "MPI must take calls from several threads at once; set mpi4py.rc.thread_level = 'multiple' before "
+                "mpi4py.MPI is imported, or use a build of MPI that has MPI_THREAD_MULTIPLE"
+            )
         self._communicator = MPI.COMM_WORLD if communicator is None else communicator
         self._timeout = timeout
         self.rank, self.size = self._communicator.Get_rank(), self._communicator.Get_size()
 
     def channel(self, timeout: float) -> Transport:
-        """Returns a transport over a copy of the communicator."""
-        return type(self)(self._communicator.Dup(), timeout=timeout)
+        """Returns a transport over a copy of the communicator.
+
+        Raises: TransportError when there can be no more of them.
+        """
+        from mpi4py import MPI
+
+        try:
+            communicator = self._communicator.Dup()
+        except MPI.Exception as error:
+            raise TransportError(f"the {self.size} processes cannot be connected: {_reason(error)}") from error
+        return type(self)(communicator, timeout=timeout)
 
     def exchange(self, outgoing: Buffers, incoming: Buffers) -> None:
         """Sends outgoing[p] to every other process p and fills incoming[p]. Raises: TransportError that names them."""
         from mpi4py import MPI
 
-        requests = []
-        for distance in range(1, self.size):
-            source, target = (self.rank - distance) % self.size, (self.rank + distance) % self.size
-            if incoming[source].size:
-                requests.append((source, self._communicator.Irecv([incoming[source], MPI.BYTE], source)))
-            if outgoing[target].size:
-                requests.append((target, self._communicator.Isend([outgoing[target], MPI.BYTE], target)))
-        deadline = time.monotonic() + self._timeout
+        requests: list[tuple[int, int, Any]] = []  # the other process, bytes that it is to send, the request
+        status, other = MPI.Status(), self.rank
         try:
-            while requests := [(other, request) for other, request in requests if not request.Test()]:
-                if time.monotonic() > deadline:
-                    silent = ", ".join(map(str, sorted({other for other, _ in requests})))
+            for distance in range(1, self.size):
+                source, target = (self.rank - distance) % self.size, (self.rank + distance) % self.size
+                if size := incoming[other := source].size:
+                    requests.append((other, size, self._communicator.Irecv([incoming[other], MPI.BYTE], other)))
+                if outgoing[other := target].size:
+                    requests.append((other, 0, self._communicator.Isend([outgoing[other], MPI.BYTE], other)))
+            deadline = time.monotonic() + self._timeout
+            while requests:
+                unfinished = []
+                for other, size, request in requests:
+                    if not request.Test(status):
+                        unfinished.append((other, size, request))
+                    elif size and (count := status.Get_count(MPI.BYTE)) != size:
+                        raise TransportError(f"process {other} has sent {count} bytes, {size} were expected")
+                requests = unfinished
+                if requests and time.monotonic() > deadline:
+                    silent = ", ".join(map(str, sorted({other for other, *_ in requests})))
                     raise TransportError(f"process {silent} did not answer within {self._timeout:g} s")
-                time.sleep(_PAUSE)
+                if requests:
+                    time.sleep(_PAUSE)
         except MPI.Exception as error:
-            raise TransportError(f"a process is gone: {error}") from error
+            raise TransportError(f"process {other} cannot be talked to: {_reason(error)}") from error
         finally:
             _given_up.extend(requests)
+
+
+def _reason(error: Exception) -> str:
+    """Returns the last line of what MPI says, the innermost of the calls that failed."""
+    return str(error).splitlines()[-1]

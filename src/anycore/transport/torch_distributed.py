@@ -11,8 +11,11 @@ from typing import Any
 from anycore.errors import ConfigError, TransportError
 from anycore.transport.transport import Buffers, Transport
 
-_LATE = 0.2
-"""Seconds that another process gets to show that it is gone too, once one has."""
+_CONNECTING = 5.0
+"""Seconds that processes get at least to be connected."""
+
+_LONGEST = 1e8
+"""Seconds, three years: what gloo can wait without an overflow of its clock."""
 
 
 class TorchTransport(Transport):
@@ -29,7 +32,8 @@ class TorchTransport(Transport):
                 "torch.distributed is not initialised; start the program with torchrun and call "
                 'torch.distributed.init_process_group("gloo") first'
             )
-        self._group, self._timeout = group, timeout
+        self._group, self._timeout = group, min(timeout, _LONGEST)
+        self._given_up: list[tuple[int, Any]] = []  # kept, for who is late still waits for what this one has sent
         self.rank = torch.distributed.get_rank(group)
         self.size = torch.distributed.get_world_size(group)
 
@@ -41,8 +45,9 @@ class TorchTransport(Transport):
         import torch.distributed as dist
 
         ranks = dist.get_process_group_ranks(self._group or dist.group.WORLD)
+        patience = timedelta(seconds=min(max(timeout, _CONNECTING), _LONGEST))
         try:
-            group = dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True)
+            group = dist.new_group(ranks, patience, backend="gloo", use_local_synchronization=True)
         except RuntimeError as error:
             raise TransportError(f"the {self.size} processes cannot be connected: {_reason(error)}") from error
         return type(self)(group, timeout=timeout)
@@ -68,12 +73,15 @@ class TorchTransport(Transport):
                         failed[other] = _reason(error)
         deadline = time.monotonic() + self._timeout
         for other, work in transfers:
+            # Once one is gone, waiting shortly for the others would close the connections to those that are only late.
+            if failed and time.monotonic() < deadline:
+                break
             try:
                 work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
             except RuntimeError as error:
                 failed.setdefault(other, _reason(error))
-                deadline = min(deadline, time.monotonic() + _LATE)
         if failed:
+            self._given_up = transfers
             raise TransportError(
                 "; ".join(f"process {other} is gone or silent ({reason})" for other, reason in sorted(failed.items()))
             )
