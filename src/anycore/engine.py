@@ -321,10 +321,10 @@ class EmbeddingEngine:
     def stats(self) -> dict[str, float]:
         """Returns what this process has moved to and from others; nothing without a transport.
 
-        `steps` counts those that trained, once they are received. `bytes_sent_per_step` and `bytes_received_per_step` hold all bytes, those of
-        other calls too, `least_bytes_…` what a step needs at least: an id for each distinct row that a core needs and
-        another process keeps, its parameters and its gradient. `largest_share_of_rows` is the greatest part of all
-        these rows, own ones too, that one process keeps.
+        `steps` counts those that trained, once they are received. `bytes_sent_per_step` and `bytes_received_per_step`
+        hold all bytes, those of other calls too, `least_bytes_…` what a step needs at least: an id for each distinct
+        row that a core needs and another process keeps, its parameters and its gradient. `largest_share_of_rows` is the
+        greatest part of all these rows, own ones too, that one process keeps.
         """
         with self._schedule.lock, uninterrupted():
             return self._tables.stats()
