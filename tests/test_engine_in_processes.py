@@ -16,9 +16,9 @@ from anycore.transport import Transport
 ONES = [np.ones((2, 2))]
 
 
-def make(transport: Transport, timeout: float = 10.0, **options: Any) -> EmbeddingEngine:
-    """One table of four rows [0, 1], [2, 3], … and a core a process."""
-    config = small_engine(num_tensor_cores=transport.size, **options).config
+def make(transport: Transport, timeout: float = 10.0, cores: int = 2, **options: Any) -> EmbeddingEngine:
+    """One table of four rows [0, 1], [2, 3], …"""
+    config = small_engine(num_tensor_cores=cores, **options).config
     engine = EmbeddingEngine(config, transport=transport, timeout=timeout)
     engine.load("t", {"parameters": np.arange(8).reshape(4, 2)})
     return engine
@@ -84,3 +84,18 @@ def test_gradients_refused_for_a_step_that_another_process_gave_up_hold_nobody_u
     for activations, table in unless_raised(in_processes(2, program)):
         assert activations == [[0, 1], [2, 3]]
         assert table == [[-2, -1], [0, 1], [4, 5], [6, 7]]
+
+
+def test_gradients_refused_before_the_ids_of_all_local_cores_are_there_hold_nobody_up() -> None:
+    def program(transport: Transport) -> Any:
+        engine = make(transport, cores=4)
+        engine.enqueue([[0, 1]], core=0, mode="backward_pass_only")
+        if transport.rank:
+            with pytest.raises(InputError, match="gradient of 'f'"):
+                engine.send_gradients([np.ones((3, 2))], core=0)
+        engine.enqueue([[2, 3]], core=1, mode="backward_pass_only")
+        for core in range(2):
+            engine.send_gradients(ONES, core=core)
+        return state(engine)["t"]["parameters"].tolist()
+
+    assert unless_raised(in_processes(2, program)) == [[[-2, -1], [0, 1], [2, 3], [4, 5]]] * 2

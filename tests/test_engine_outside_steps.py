@@ -117,6 +117,20 @@ def test_shapes_do_not_change_while_a_step_is_under_way() -> None:
     engine.reshape([[3]])
 
 
+def test_a_refused_reshape_applies_no_update_that_pipelining_holds_back() -> None:
+    engine = small_engine(num_tensor_cores=2, pipeline_execution_with_tensor_core=True)
+    for core in range(2):
+        engine.enqueue([[0, 1]], core=core)
+    for core in range(2):
+        engine.receive_activations(core)
+        engine.send_gradients([np.ones((2, 2))], core=core)
+        engine.enqueue([[0, 1]], core=core)
+    (first,) = engine.receive_activations(0)
+    with pytest.raises(CallOrderError, match="step 1 is under way"):
+        engine.reshape([[3]])
+    np.testing.assert_array_equal(engine.receive_activations(1)[0], first)
+
+
 @pytest.mark.parametrize("shapes", [[], [[0]], [[2], [2]]])
 def test_shapes_that_no_config_has_are_refused(shapes: Any) -> None:
     engine = small_engine()

@@ -88,6 +88,8 @@ def test_an_interrupt_waits_for_the_end_of_an_exchange() -> None:
             self.finished = True
 
     transport = Interrupted(0, 1, defaultdict(SimpleQueue))
-    with pytest.raises(KeyboardInterrupt):
-        transport.barrier()
-    assert transport.finished
+    for _ in range(2):  # the exchange is whole, so another may follow
+        with pytest.raises(KeyboardInterrupt):
+            transport.barrier()
+        assert transport.finished
+        transport.finished = False

@@ -28,7 +28,7 @@ def lines(value: Any, path: str, inside: tuple[int, ...] = ()) -> Iterator[str]:
     """Yields a line for each part of a config; every line begins with the part's path.
 
     Functions, such as initializers, have the same lines if name, code and defaults are the same, and what their
-    closures, and `functools.partial`, hold. Globals that they read, and the insides of other objects, have none.
+    closures, and `functools.partial`, hold. Globals that they read have none, other objects what their `repr` shows.
     """
     parts = _parts(value)
     yield f"{path}: {type(value).__name__ if parts and not callable(value) else _shown(value)}"

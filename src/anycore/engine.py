@@ -92,9 +92,8 @@ class EmbeddingEngine:
         with self._schedule.lock, uninterrupted():
             with self._tables.agreed("reshape"):
                 plan = Plan(self.config.with_input_shapes(input_shapes))
-            self._apply_updates(drain=True)
-            with self._tables.agreed("reshape between two steps"):
                 self._schedule.check_idle("reshape")
+            self._apply_updates(drain=True)
             self.config, self._plan = plan.config, plan
             self._tables.follow(plan)
             self._entries = lru_cache(maxsize=16)(partial(entries_of, plan))
@@ -321,10 +320,10 @@ class EmbeddingEngine:
     def stats(self) -> dict[str, float]:
         """Returns what this process has moved to and from others; nothing without a transport.
 
-        `steps` counts those that trained, once they are received. `bytes_sent_per_step` and `bytes_received_per_step`
-        hold all bytes, those of other calls too, `least_bytes_…` what a step needs at least: an id for each distinct
-        row that a core needs and another process keeps, its parameters and its gradient. `largest_share_of_rows` is the
-        greatest part of all these rows, own ones too, that one process keeps.
+        `steps` counts those that trained, once their rows have come. `bytes_sent_per_step` and
+        `bytes_received_per_step` hold all bytes, those of other calls too, `least_bytes_…` what a step needs at least:
+        an id for each distinct row that a core needs and another process keeps, its parameters and its gradient.
+        `largest_share_of_rows` is the greatest part of all these rows, own ones too, that one process keeps.
         """
         with self._schedule.lock, uninterrupted():
             return self._tables.stats()
@@ -356,9 +355,8 @@ class EmbeddingEngine:
     def _refuse_gradients(self, core: int, error: InputError) -> None:
         """Tells other processes, if they wait for these gradients. Raises why they do not, if they gave the step up."""
         with self._schedule.lock, uninterrupted():
-            if (due := self._schedule.due_with(core)) is not None:
-                if due.is_enqueued:
-                    self._ids_of(due)
+            if (due := self._schedule.due_with(core)) is not None and due.is_enqueued:
+                self._ids_of(due)
                 self._tables.refuse(f"gradients of step {due.number}", error)
 
     def _ids_of(self, step: Step) -> Any:

@@ -148,9 +148,10 @@ class Schedule:
         self._wait(lambda: self._missing_to_drain(call))
 
     def check_idle(self, call: str) -> None:
-        """Raises CallOrderError when a step is under way."""
-        for number in self._steps:
-            raise CallOrderError(f"{call}: step {number} is under way; finish it first")
+        """Raises CallOrderError when a step is under way, of which more is missing than a held-back update."""
+        for number, step in self._steps.items():
+            if not step.is_sent:
+                raise CallOrderError(f"{call}: step {number} is under way; finish it first")
 
     def next_to_send(self, core: int) -> Step:
         """Returns the step whose gradients the core must send next.

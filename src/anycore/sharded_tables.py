@@ -52,7 +52,7 @@ class StepEntries:
     asked: Asked
     asked_floats: NDArray[np.int64]
     traffic: Traffic
-    """Counted by calls of the caller alone, whenever the background has worked it out."""
+    """What the step has moved; the caller's thread adds it to the sum, so that the background's speed never shows."""
     parameters: NDArray[np.float32] | None = None
     """Of the wanted rows, once they have come."""
 

@@ -59,14 +59,14 @@ class Transport(ABC):
         incoming[self.rank][...] = outgoing[self.rank]
         sends = [array.reshape(-1).view(np.uint8) for array in outgoing]
         receives = [array.reshape(-1).view(np.uint8) for array in incoming]
-        try:
-            with uninterrupted():
+        with uninterrupted():
+            try:
                 self.exchange(sends, receives)
-        except BaseException as error:
-            self._broken = error
-            raise
-        self.bytes_sent += sum(array.size for p, array in enumerate(sends) if p != self.rank)
-        self.bytes_received += sum(array.size for p, array in enumerate(receives) if p != self.rank)
+            except BaseException as error:
+                self._broken = error
+                raise
+            self.bytes_sent += sum(array.size for p, array in enumerate(sends) if p != self.rank)
+            self.bytes_received += sum(array.size for p, array in enumerate(receives) if p != self.rank)
 
     def all_gather(self, value: bytes) -> list[bytes]:
         """Returns the values of all processes, by rank. Raises: TransportError as `all_to_all` does."""
