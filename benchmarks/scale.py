@@ -210,7 +210,7 @@ def predicted_run(workload: Workload, size: int, steps: int, machine: Machine) -
     return sent, replace(prediction, rows=rows)
 
 
-def check(options: argparse.Namespace, sizes: Sequence[int] = (1, 2, 4)) -> None:
+def check(options: argparse.Namespace, sizes: Sequence[int] = (1, 2, 3, 4)) -> None:
     """Prints predictions beside what processes of this machine measure. Raises: SystemExit when bytes differ."""
     base = Workload(vocabulary_size=50_000, batch_size=options.batch_size or 512, zipf=options.zipf)
     base = replace(base, ids_per_sample=options.ids_per_sample)
