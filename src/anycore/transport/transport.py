@@ -30,7 +30,7 @@ class Transport(ABC):
     bytes_sent: int = 0
     bytes_received: int = 0
 
-    _broken: BaseException | None = None
+    _broken: str | None = None
     """Why an exchange failed. What a later one brought could be what that one waited for."""
 
     @abstractmethod
@@ -63,7 +63,8 @@ class Transport(ABC):
             try:
                 self.exchange(sends, receives)
             except BaseException as error:
-                self._broken = error
+                # Not the error itself: its traceback holds the engine, and with it the tables.
+                self._broken = str(error) or type(error).__name__
                 raise
             self.bytes_sent += sum(array.size for p, array in enumerate(sends) if p != self.rank)
             self.bytes_received += sum(array.size for p, array in enumerate(receives) if p != self.rank)
